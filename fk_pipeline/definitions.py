@@ -16,7 +16,7 @@ from typing import Any
 
 from dagster import BetaWarning, Definitions, in_process_executor
 
-from fk_pipeline.assets import assets_of
+from fk_pipeline.assets import assets_of, sources_of
 from fk_pipeline.assets.chains import chain_jobs
 from fk_pipeline.assets.jobs import batches_job, full_checks_job, schedules, upkeep_job
 from fk_pipeline.assets.sensors import batches_sensor
@@ -55,7 +55,10 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, re
         shuffle_partitions=shared.shuffle_partitions,
     )
     return Definitions(
-        assets=[asset for spec in specs for asset in assets_of(spec, loaded(spec.definition.declared_layout)(spec))],
+        assets=[
+            *sources_of(specs),
+            *[asset for spec in specs for asset in assets_of(spec, loaded(spec.definition.declared_layout)(spec))],
+        ],
         asset_checks=[check for spec in specs for check in checks_of(spec)],
         jobs=[
             *jobs.values(),

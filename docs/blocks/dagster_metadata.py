@@ -13,18 +13,17 @@ from blocks.markdown import code, table
 from blocks.sample import SPEC
 
 from fk_pipeline.assets import shown
-from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.expectations import checks
 from fk_pipeline.expectations.checking import Checked, CheckResult
 from fk_pipeline.expectations.validation import Outcome
-from fk_pipeline.identity import BatchId, BatchRange
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.foreign_key import tables
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.rules.suites import SUITES
 from fk_pipeline.rules.scan import Finding
 from fk_pipeline.rules.suites import Depth
 from fk_pipeline.store import schemas
-from fk_pipeline.store.planner import Choice
+from fk_pipeline.store.ledger.runs import StageState, Success
 
 
 def blocks() -> dict[str, str]:
@@ -32,6 +31,7 @@ def blocks() -> dict[str, str]:
     return {
         "metadata: numbers": _numbers(),
         "metadata: materialisations": _known(shown.OF_BATCH, _of_batches()),
+        "metadata: landings": table(["key", "meaning"], [[code(k), m] for k, m in shown.OF_LANDING.items()]),
         "metadata: definitions": _known(shown.OF_DEFINITION, _of_definitions()),
         "metadata: checks": _known(checks.METADATA, _of_checks()),
     }
@@ -65,18 +65,12 @@ def _main_tables() -> dict[Stage, schemas.Table]:
 def _of_batches() -> set[str]:
     keys: set[str] = set()
     for stage in Stage:
-        run = StageRun(
-            stage,
-            BatchRange.of(1),
-            "run",
-            counts={BatchId(1): {}},
-            seconds=1.0,
-            versions={"TABLE written": 1},
-            notes=("a note",),
-            warnings=("a warning",),
-            choice=Choice("full", "why"),
+        first, again = (
+            Success(entry, "run", BatchRange.of(1), {}, {"TABLE written": 1}, 1.0, "full", "why", ("", {}))
+            for entry in (1, 2)
         )
-        keys |= set(shown.of_batch(SPEC, run, BatchId(1), 1)) - set(SPEC.definition.stage(stage).counts)
+        state = StageState(last=again, figures=first)
+        keys |= set(shown.of_state(SPEC, stage, state, 1)) - set(SPEC.definition.stage(stage).counts)
     return keys
 
 

@@ -32,7 +32,7 @@ def net_changes(pipeline: fk.Pipeline, batch: int) -> DataFrame:
 
 @asset(
     key=[SPEC.name, "changed_flights"],
-    deps=[AssetKey([SPEC.name, "resolved_join"])],
+    deps=[AssetKey(SPEC.name)],
     partitions_def=batch_partitions(SPEC),
     backfill_policy=BackfillPolicy.single_run(),
     automation_condition=AutomationCondition.eager(),

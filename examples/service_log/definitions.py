@@ -26,7 +26,7 @@ plot = SimpleNamespace(**runpy.run_path(str(Path(__file__).with_name("plot.py"))
 
 @asset(
     key=["anomalies", "picture"],
-    deps=[AssetKey(["anomalies", "aggregated"])],
+    deps=[AssetKey("anomalies")],
     group_name="anomalies",
     # Batches that ran before Dagster knew of them are no materialisations: they must not hold the picture back.
     automation_condition=AutomationCondition.eager().without(~AutomationCondition.any_deps_missing()),

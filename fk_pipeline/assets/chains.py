@@ -21,8 +21,9 @@ from dagster import DependencyDefinition as From
 from dagster import MultiDependencyDefinition as FromAll
 from dagster._core.definitions.events import UserEvent
 
-from fk_pipeline.assets.partitions import add_partitions
-from fk_pipeline.assets.shown import Log, files_read, of_batch
+from fk_pipeline.assets.partitions import update_partitions
+from fk_pipeline.assets.reports import REPORT_SECONDS, report_landed, tags_of
+from fk_pipeline.assets.shown import Log, of_batch
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import CheckFailedError, HeldBackError
@@ -30,6 +31,7 @@ from fk_pipeline.expectations.checks import evaluations
 from fk_pipeline.expectations.validation import Validator, import_early
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
+from fk_pipeline.resources.failures import failing
 from fk_pipeline.resources.names import asset_key, chain_job_name, chain_tag, pool_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import results_read, with_known_types
@@ -82,22 +84,32 @@ def _run_of(spec: PipelineSpec, waits: bool) -> OpDefinition:
         context: OpExecutionContext, spark: FkSparkResource, landing_zone: LandingZoneResource
     ) -> Iterator[UserEvent]:
         import_early()
-        pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
-        stopped: CheckFailedError | HeldBackError | None = None
-        log = Log(context)
-        with hearing(log.warning):
-            for stage in spec.definition.stage_names:
-                try:
-                    done = pipeline.run(stages=[stage], tell=log.info)
-                except (CheckFailedError, HeldBackError) as error:  # it left batches out; the others go on
-                    stopped, done = stopped or error, error.done
-                for result in done:
-                    yield from _events(context, log, pipeline, result)
-        if stopped is not None:
-            raise stopped
-        _refuse_red_result(pipeline)
+        with failing():
+            pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
+            yield from _run(context, pipeline)
 
     return run_due
+
+
+def _run(context: OpExecutionContext, pipeline: Pipeline) -> Iterator[UserEvent]:
+    """Runs what is due of a pipeline, and yields what Dagster shows of it.
+
+    Raises:
+        CheckFailedError, HeldBackError: batches were left out; the others ran.
+    """
+    stopped: CheckFailedError | HeldBackError | None = None
+    log = Log(context)
+    with hearing(log.warning):
+        for stage in pipeline.spec.definition.stage_names:
+            try:
+                done: Sequence[StageRun] = pipeline.run(stages=[stage], tell=log.info)
+            except (CheckFailedError, HeldBackError) as error:  # it left batches out; the others go on
+                stopped, done = stopped or error, error.done
+            for result in done:
+                yield from _events(context, log, pipeline, result)
+    if stopped is not None:
+        raise stopped
+    _refuse_red_result(pipeline)
 
 
 def _refuse_red_result(pipeline: Pipeline) -> None:
@@ -118,12 +130,13 @@ def _events(context: OpExecutionContext, log: Log, pipeline: Pipeline, result: S
     A critical check that fails is in the ledger: the stages after it leave these batches out.
     """
     spec, ledger, stage = pipeline.spec, pipeline.ledger(), result.stage
-    add_partitions(context.instance, spec, ledger.batches)
-    context.log.info("%s of %s, batch %s: %.1f s", stage, spec.name, result.batches, result.seconds)
-    for warning in result.warnings:
-        log.warning(warning)
-    for batch in (batch for batch in ledger.batches if batch in result.batches):
-        shown = of_batch(spec, result, batch, files_read(spec, ledger, stage, batch))
-        yield AssetMaterialization(asset_key(spec, stage), metadata=shown, partition=batch.key)
+    update_partitions(context.instance, spec, ledger)
+    log.ran(result)
+    ran = [batch for batch in ledger.batches if batch in result.batches and ledger.state(stage, batch).last is not None]
+    report_landed(context.instance, spec, ledger, ran, REPORT_SECONDS)
+    tags = tags_of(context.instance, spec, ledger, stage, ran)
+    for batch in ran:
+        shown = of_batch(spec, ledger, stage, batch)
+        yield AssetMaterialization(asset_key(spec, stage), metadata=shown, partition=batch.key, tags=tags[batch])
     for evaluation in evaluations(pipeline, stage, result.batches, Validator(), context.run_id):
         yield cast("Any", evaluation)  # Dagster takes it from an op too; its annotations do not have it

@@ -25,7 +25,8 @@ from dagster._core.definitions.unresolved_asset_job_definition import Unresolved
 
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource
-from fk_pipeline.resources.names import asset_key
+from fk_pipeline.resources.failures import failing
+from fk_pipeline.resources.names import asset_key, batches_job_name
 from fk_pipeline.rules.suites import Depth, suite_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import with_known_types
@@ -61,7 +62,7 @@ def _told_only_at(spec: PipelineSpec, depth: Depth) -> AssetSelection:
 def batches_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
     """Returns the job of all stages, in order; the rows that the batches touched are checked before the next stage."""
     return define_asset_job(
-        f"{spec.name}_all_stages",
+        batches_job_name(spec),
         selection=AssetSelection.groups(spec.name) - _told_only_at(spec, Depth.FULL),
         description=f"All stages of {spec.name} for one batch or a range of them, checked.",
     )
@@ -86,7 +87,9 @@ def upkeep_job(spec: PipelineSpec) -> JobDefinition:
 
     @op(name=f"{spec.name}_compact", description="Folding, OPTIMIZE and VACUUM of every table, and of the ledger.")
     def compact_tables(context: OpExecutionContext, spark: FkSparkResource) -> None:
-        done = Pipeline(with_known_types(spec), spark.spark_session).compact(lambda name: context.log.info("%s", name))
+        with failing():
+            pipeline = Pipeline(with_known_types(spec), spark.spark_session)
+            done = pipeline.compact(lambda name: context.log.info("%s", name))
         sizes = ("files before", "files after", "bytes before", "bytes after", "stored before", "stored after")
         names = ("table", *sizes, "rows removed")
         rows = [

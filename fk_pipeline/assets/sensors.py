@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 
 from dagster import (
     DagsterInstance,
-    DagsterRun,
     DagsterRunStatus,
     DefaultSensorStatus,
     RunRecord,
@@ -17,58 +16,27 @@ from dagster import (
     sensor,
 )
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
-from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
 
 from fk_pipeline.assets.due import due_now, ranges, why_not_again
-from fk_pipeline.assets.partitions import add_partitions, sort_partitions
+from fk_pipeline.assets.partitions import active_runs, update_partitions
+from fk_pipeline.assets.reports import REPORT_SECONDS, report, report_landed
 from fk_pipeline.assets.shown import Log
 from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.errors import LeaseTakenError, StateError, escaped
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import LandingZoneResource
-from fk_pipeline.resources.names import DUE_TAG, chain_tag, partitions_name
+from fk_pipeline.resources.names import DUE_TAG, RANGE_FIRST, RANGE_LAST, partitions_name
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import results_read, with_known_types
 from fk_pipeline.store.ledger import Ledger
 
-ACTIVE = [
-    DagsterRunStatus.QUEUED, DagsterRunStatus.NOT_STARTED, DagsterRunStatus.STARTING, DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]  # fmt: skip
 ENDED_BADLY = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
-BACKFILLING = [BulkActionStatus.REQUESTED, BulkActionStatus.CANCELING, BulkActionStatus.FAILING]
-
 LOOKED_AT = 50
 """The largest number of runs over the same batches that are read, the newest first."""
 
 LEASE_SECONDS = 20.0
 """Seconds that a tick waits for another discovery; Dagster ends a tick after 60 seconds."""
-
-
-def _touches(run: DagsterRun, spec: PipelineSpec) -> bool:
-    """Returns whether a run is of the pipeline: a backfill or a materialisation by hand of its assets, or a chain."""
-    return chain_tag(spec.name) in run.tags or any(key.path[0] == spec.name for key in run.asset_selection or ())
-
-
-def active_run(instance: DagsterInstance, spec: PipelineSpec, job_name: str) -> DagsterRun | None:
-    """Returns a run of a pipeline that is queued or running; None without one."""
-    runs = instance.get_runs(RunsFilter(statuses=ACTIVE))
-    return next((run for run in runs if run.job_name == job_name or _touches(run, spec)), None)
-
-
-def backfill_goes_on(instance: DagsterInstance, spec: PipelineSpec) -> bool:
-    """Returns whether Dagster is at work on a backfill of a pipeline: it fails if one of its partitions is missing."""
-    found = instance.get_backfills(BulkActionsFilter(statuses=BACKFILLING))
-    return any(key.path[0] == spec.name for one in found for key in one.asset_selection or ())
-
-
-def _update_partitions(context: SensorEvaluationContext, spec: PipelineSpec, ledger: Ledger, sort: bool) -> None:
-    """Gives every batch its partition; brings them into order if nothing in Dagster is at work with them."""
-    for key in add_partitions(context.instance, spec, ledger.batches):
-        context.log.info("partition %s is new", key)
-    if sort and not backfill_goes_on(context.instance, spec):
-        sort_partitions(context.instance, spec)
 
 
 def _ended(record: RunRecord) -> datetime:
@@ -80,8 +48,8 @@ class _Tries:
 
     def __init__(self, instance: DagsterInstance, job_name: str, batches: BatchRange, ledger: Ledger) -> None:
         self.tags = {
-            "dagster/asset_partition_range_start": batches.first.key,
-            "dagster/asset_partition_range_end": batches.last.key,
+            RANGE_FIRST: batches.first.key,
+            RANGE_LAST: batches.last.key,
         }
         same = RunsFilter(job_name=job_name, tags=self.tags)
         self.number = instance.get_runs_count(same)
@@ -101,10 +69,28 @@ class _Tries:
         return why_not_again(spec.settings, what, count, _ended(last), now)
 
 
+def _show(context: SensorEvaluationContext, spec: PipelineSpec, ledger: Ledger, report_all: bool) -> None:
+    """Brings Dagster's partitions in line with the ledger, and reports what the ledger has, unless a tick has before.
+
+    The cursor has the versions of the ledger's tables of which all was reported, and the hour: once an hour everything
+    is compared, as somebody may have taken events away from Dagster.
+    """
+    for key in update_partitions(context.instance, spec, ledger):
+        context.log.info("partition %s is new", key)
+    now = f"{ledger.identity}: {ledger.entries.versions}, {datetime.now(UTC):%Y-%m-%d %H} h"
+    if not report_all or context.cursor == now:
+        return
+    done = report(context.instance, spec, ledger, REPORT_SECONDS)
+    if done.events:
+        context.log.info("%d events of the ledger were reported to Dagster", done.events)
+    if done.complete:
+        context.update_cursor(now)
+
+
 def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> SensorDefinition:
     """Returns the sensor that adds the partition of every batch and requests a run over the first range that is due.
 
-    The sensor keeps no state: the warehouse has the due work, so a lost cursor or a lost Dagster home changes nothing.
+    The warehouse has the due work, so a lost cursor or a lost Dagster home changes nothing.
     """
 
     @sensor(
@@ -117,7 +103,7 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
     def new_batches(context: SensorEvaluationContext, landing_zone: LandingZoneResource) -> SensorResult:
         instance, now = context.instance, datetime.now(UTC)
         pipeline = Pipeline(with_known_types(spec), zone=landing_zone.zone())
-        running = active_run(instance, spec, job.name)
+        running = next(iter(active_runs(instance, spec)), None)
         if running is not None and results_read(spec):  # which may run these, too: their checks have not ended
             return SensorResult(skip_reason=f"run {running.run_id} is active")
         try:
@@ -129,7 +115,7 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
         for notice in found.notices if found.batches else ():
             log.info(notice.text)
         ledger = pipeline.ledger()
-        _update_partitions(context, spec, ledger, sort=running is None)
+        _show(context, spec, ledger, report_all=running is None)
 
         def skip(*reasons: str) -> SensorResult:
             return SensorResult(skip_reason=escaped("; ".join(reasons)))
@@ -149,6 +135,7 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
             if why is None:
                 for reason in waiting:
                     log.warning(reason)
+                report_landed(instance, spec, ledger, [b for b in due.batches if b in batches], REPORT_SECONDS)
                 lists = sum(row["version"] for (b, _), row in ledger.files.lists.items() if b in batches)
                 attempts = sum(state.attempts for (_, b), state in ledger.runs.stages.items() if b in batches)
                 key = f"{batches.first.key}..{batches.last.key} lists {lists} attempts {attempts} runs {tries.number}"

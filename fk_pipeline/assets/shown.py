@@ -5,7 +5,6 @@ Texts that may have names from outside, such as those of landing files, are show
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from dagster import (
@@ -16,32 +15,44 @@ from dagster import (
     TableColumn,
     TableColumnDep,
     TableColumnLineage,
+    TableRecord,
     TableSchema,
 )
 
 from fk_pipeline.contract import loaded
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import escaped
-from fk_pipeline.identity import BatchId, BatchRange
+from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.resources.names import asset_key, result_read_by
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.runs import StageState
 from fk_pipeline.store.schemas import Table
+
+FILES_SHOWN = 20
+"""The largest number of files of a batch in the metadata."""
 
 OF_BATCH = {
     "files": "landing files of the batch that the stage read; only of stages that read any",
     "seconds": "of the whole run, all its batches together",
-    "batches in this run": "the range",
-    "run id": "as in the ledger and in the Delta history; only if something was done",
+    "batches of the run": "the range",
+    "run id": "as in the ledger and in the Delta history",
     "path": "of the main table of the stage",
     "Delta version of TABLE": "of every table that the run wrote",
     "strategy": "`incremental` or `full`, and why",
-    "note": "what somebody should know; only if there is something",
-    "warning": "what is probably wrong in the pipeline file; only if there is something",
+    "note": "only if a later run did the same work again: its run id; or that no run has succeeded",
     "dagster/column_lineage": "for each column the columns of other assets that its values come from",
 }
 """The metadata of a materialisation besides its counts, per name its meaning. `docs/reference/dagster.md` shows it."""
+
+OF_LANDING = {
+    "files": "number of files, or of versions of a Delta table",
+    "bytes": "their size",
+    "first files": "up to 20 of them, in the order in which they are read",
+    "note": "only of a batch that was withdrawn",
+}
+"""The metadata of an observation of what landed, per name its meaning."""
 
 OF_DEFINITION = {
     "dagster/column_schema": "the columns of the main table: type, meaning, and the tag `sensitive`",
@@ -67,6 +78,14 @@ class Log:
         """Logs one line as a warning."""
         self._log.warning("%s", escaped(text))
 
+    def ran(self, result: StageRun) -> None:
+        """Logs a run of a stage: its seconds, notes and warnings."""
+        self.info(f"{result.stage}, batch {result.batches}: {result.seconds:.1f} s")
+        for note in result.notes:
+            self.info(note)
+        for warning in result.warnings:
+            self.warning(warning)
+
 
 def of_definition(spec: PipelineSpec, stage: str, table: Table) -> dict[str, Any]:
     """Returns the metadata of an asset: the columns of its main table, their origin, the path, the pipeline file."""
@@ -85,44 +104,58 @@ def files_read(spec: PipelineSpec, ledger: Ledger, stage: str, batch: BatchId) -
     return None if side is None else len(ledger.files.of(batch, side))
 
 
-def as_it_was(ledger: Ledger, stage: str, batch: BatchId) -> StageRun:
-    """Returns what is shown of a batch for which a stage was not due: the counts of its last run, and a note."""
-    counts = {int(batch): dict(ledger.state(stage, batch).counts)}
-    return StageRun(stage, BatchRange(batch, batch), "", counts, 0.0, notes=("it was not due: nothing was done",))
+def of_batch(spec: PipelineSpec, ledger: Ledger, stage: str, batch: BatchId) -> dict[str, Any]:
+    """Returns the metadata of the materialisation of one batch, as the ledger has it, whoever ran the stage.
+
+    A run that repeats the work of an earlier one tells nothing new of the batch: the figures of the first one stay.
+    """
+    shown = of_state(spec, stage, ledger.state(stage, batch), files_read(spec, ledger, stage, batch))
+    return shown or {"note": "no run has succeeded for it" if batch in ledger.batches else "it has no files"}
 
 
-def of_batch(spec: PipelineSpec, result: StageRun, batch: BatchId, files: int | None) -> dict[str, Any]:
-    """Returns the metadata of the materialisation of one batch: its counts, and the figures of the whole run.
+def of_state(spec: PipelineSpec, stage: str, state: StageState, files: int | None) -> dict[str, Any]:
+    """Returns the metadata of a stage and batch in a state; none if no run has succeeded.
 
     Args:
         spec: the pipeline.
-        result: the result of the run.
-        batch: the batch.
-        files: what `files_read` returns.
+        stage: the stage.
+        state: its state.
+        files: the number of landing files of the batch that the stage reads; None if it reads none.
     """
-    counts: Mapping[str, int] = result.counts.get(batch, {})
-    shown: dict[str, Any] = dict(counts)
+    last, figures = state.last, state.figures
+    if last is None or figures is None:
+        return {}
+    shown: dict[str, Any] = dict(figures.counts)
     shown |= {
-        name: sum(counts.get(part, 0) for part in parts)
-        for name, parts in spec.definition.stage(result.stage).counts.items()
+        name: sum(figures.counts.get(part, 0) for part in parts)
+        for name, parts in spec.definition.stage(stage).counts.items()
     }
     if files is not None:
         shown["files"] = files
-    shown["seconds"] = round(result.seconds, 3)
-    shown["batches in this run"] = str(result.batches)
-    if result.run_id:
-        shown["run id"] = result.run_id
-    shown["path"] = MetadataValue.path(f"{spec.home}/{result.stage}")  # a stage has the name of its main table
-    for name, version in result.versions.items():
+    shown["seconds"] = round(figures.seconds, 3)
+    shown["batches of the run"] = str(figures.batches)
+    shown["run id"] = figures.run_id
+    shown["path"] = MetadataValue.path(f"{spec.home}/{stage}")  # a stage has the name of its main table
+    for name, version in figures.versions.items():
         if name.endswith(" written"):
             shown[f"Delta version of {name.removesuffix(' written')}"] = version
-    if result.choice:
-        shown["strategy"] = f"{result.choice.strategy}: {result.choice.reason}"
-    if result.notes:
-        shown["note"] = escaped("; ".join(result.notes))
-    if result.warnings:
-        shown["warning"] = escaped("; ".join(result.warnings))
-    return shown | _lineage(spec, result.stage)
+    if figures.strategy:
+        shown["strategy"] = f"{figures.strategy}: {figures.reason}"
+    if last is not figures:
+        shown["note"] = f"run {last.run_id} did the same work again"
+    return shown | _lineage(spec, stage)
+
+
+def of_landing(ledger: Ledger, side: Side, batch: BatchId) -> dict[str, Any]:
+    """Returns the metadata of what landed of a batch on a side: its files in the order in which they are read."""
+    files = ledger.files.of(batch, side)
+    shown = [TableRecord({"file": escaped(file.path), "bytes": file.size}) for file in files[:FILES_SHOWN]]
+    schema = TableSchema([TableColumn("file", "string"), TableColumn("bytes", "int")])
+    return {
+        "files": len(files),
+        "bytes": sum(file.size for file in files),
+        "first files": MetadataValue.table(shown, schema),
+    } | ({"note": "the batch was withdrawn"} if batch in ledger.files.removed else {})
 
 
 def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) -> TableColumn:

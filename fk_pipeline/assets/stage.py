@@ -5,19 +5,19 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from dagster import (
-    AllPartitionMapping,
-    AssetDep,
     AssetExecutionContext,
+    AssetKey,
     AssetsDefinition,
     BackfillPolicy,
     Config,
+    DataVersion,
     FreshnessPolicy,
     asset,
 )
 from pydantic import Field
 
-from fk_pipeline.assets.partitions import add_partitions, batch_partitions
-from fk_pipeline.assets.shown import Log, as_it_was, files_read, of_batch, of_definition
+from fk_pipeline.assets.partitions import batch_partitions, update_partitions
+from fk_pipeline.assets.shown import Log, of_batch, of_definition
 from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.contract import StageDef
 from fk_pipeline.engine.discovery import refuse_waiting
@@ -28,7 +28,8 @@ from fk_pipeline.identity import BatchId, BatchRange, contiguous
 from fk_pipeline.passes import finish, run_due
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
-from fk_pipeline.resources.names import DUE_TAG, asset_key, pool_of, result_read_by
+from fk_pipeline.resources.failures import failing
+from fk_pipeline.resources.names import DUE_TAG, asset_key, input_key, pool_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import with_known_types
 from fk_pipeline.store.schemas import Table
@@ -76,9 +77,9 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
     ) -> None:
         if context.run.asset_check_selection != frozenset():  # None: all checks of the run's assets
             import_early()
-        pipeline = Pipeline(config.applied_to(with_known_types(spec)), spark.spark_session, landing_zone.zone())
         log = Log(context)
-        with hearing(log.warning):
+        with failing(), hearing(log.warning):
+            pipeline = Pipeline(config.applied_to(with_known_types(spec)), spark.spark_session, landing_zone.zone())
             materialise_batches(context, log, pipeline)
 
     def materialise_batches(context: AssetExecutionContext, log: Log, pipeline: Pipeline) -> None:
@@ -87,14 +88,14 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
             if notice.side == side:
                 (log.warning if notice.kind == HELD_BACK else log.info)(notice.text)
         wanted = [BatchId.from_key(key) for key in context.partition_keys]
-        add_partitions(context.instance, spec, pipeline.ledger().batches)
-        done = _run(context, log, pipeline, stage, wanted)
+        update_partitions(context.instance, spec, pipeline.ledger())
+        _run(context, log, pipeline, stage, wanted)
         ledger = pipeline.ledger()
         for batch in wanted:
-            last = next((one for one in reversed(done) if batch in one.batches), None)
-            result = last or as_it_was(ledger, stage, batch)
-            shown = of_batch(spec, result, batch, files_read(spec, ledger, stage, batch))
-            context.add_asset_metadata(shown, partition_key=batch.key)
+            context.add_asset_metadata(of_batch(spec, ledger, stage, batch), partition_key=batch.key)
+        last = ledger.state(stage, wanted[-1]).last
+        if last is not None:  # one run of the ledger, unless the range has gaps there: reports mend that
+            context.set_data_version(context.asset_key, DataVersion(last.run_id))
         if side is not None and not _is_of_sensor(context):
             refuse_waiting(found, spec, [BatchRange.of(batch) for batch in wanted])
 
@@ -106,9 +107,7 @@ def _is_of_sensor(context: AssetExecutionContext) -> bool:
     return DUE_TAG in context.run.tags and context.run.parent_run_id is None
 
 
-def _run(
-    context: AssetExecutionContext, log: Log, pipeline: Pipeline, stage: str, wanted: Sequence[BatchId]
-) -> list[StageRun]:
+def _run(context: AssetExecutionContext, log: Log, pipeline: Pipeline, stage: str, wanted: Sequence[BatchId]) -> None:
     """Runs a stage for some batches: in a run that the sensor asked for, those that are due; otherwise all of them.
 
     Somebody who starts a run, starts it again or backfills wants these batches computed, whatever the ledger says.
@@ -116,19 +115,15 @@ def _run(
     Raises:
         CheckFailedError: a batch failed a check; the others ran.
     """
-    done: list[StageRun] = []
 
     def ran(result: StageRun) -> StageRun:
-        context.log.info("%s, batch %s: %.1f s", stage, result.batches, result.seconds)
-        for warning in result.warnings:
-            log.warning(warning)
-        done.append(result)
+        log.ran(result)
         return result
 
     if not _is_of_sensor(context):
         for batches in contiguous(wanted, pipeline.ledger().batches):
             ran(pipeline.runner.run(stage, batches))
-        return done
+        return
 
     def run_if_due(_: str, batches: BatchRange) -> StageRun | None:
         result = pipeline.runner.run_due(stage, batches)
@@ -140,18 +135,14 @@ def _run(
     refusing = run_due(pipeline, stage, run_if_due, frozenset(wanted))
     if refusing:
         raise check_failed(refusing, pipeline.spec, pipeline.ledger())
-    return done
 
 
-def _deps(spec: PipelineSpec, stage: str) -> list[AssetDep]:
-    """Returns the stages upstream; and the result of another pipeline if it is a side of this one.
-
-    A discovery makes one batch here of any number of versions of that table: the partitions of the two pipelines do
-    not correspond.
-    """
-    deps = [AssetDep(asset_key(spec, upstream)) for upstream in spec.definition.stage(stage).upstream]
-    result = result_read_by(spec, stage)
-    return deps if result is None else [*deps, AssetDep(result, partition_mapping=AllPartitionMapping())]
+def _deps(spec: PipelineSpec, stage: str) -> list[AssetKey]:
+    """Returns the stages upstream, and what landed of the input that the stage reads."""
+    side = spec.definition.side_of(stage)
+    return [asset_key(spec, up) for up in spec.definition.stage(stage).upstream] + (
+        [] if side is None else [input_key(spec, side)]
+    )
 
 
 def _freshness(spec: PipelineSpec) -> FreshnessPolicy | None:

@@ -1,4 +1,4 @@
-"""The commands `up`, `down`, `spark` and `recover`: Dagster with a warm Spark on one machine, or that Spark alone."""
+"""The commands `up`, `down`, `spark`, `dagster` and `recover`: Dagster with a warm Spark on one machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fk_pipeline.cli import completion
-from fk_pipeline.cli.options import Debug, FormatOption
+from fk_pipeline.cli.options import Debug, FormatOption, Pipelines, project_of_command
 from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table, say
 from fk_pipeline.errors import UsageError
 
@@ -106,6 +106,35 @@ def spark(
     _print(["server", "at", "pid", "log"], [server.as_json()] if server is not None else [], format_)
 
 
+class DagsterAction(StrEnum):
+    """What `dagster` does."""
+
+    SYNC = "sync"
+
+
+def dagster(
+    action: Annotated[DagsterAction, typer.Argument(metavar="sync", help="what to do")],
+    pipelines: Pipelines,
+    home: Home = None,
+    format_: FormatOption = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """Discovers what landed, and reports to Dagster what the ledgers have and it lacks, as sensors do. Runs nothing."""
+    from fk_pipeline.assets.reports import sync
+    from fk_pipeline.pipeline import load
+    from fk_pipeline.servers.up import home_of, instance_of
+
+    assert action is DagsterAction.SYNC
+    rows, project = [], project_of_command(pipelines)
+    with instance_of(home_of(home)) as instance:
+        for pipeline in map(load, project.files):
+            done, name = sync(instance, pipeline), pipeline.spec.name
+            rows.append({"pipeline": name, "events": done.events, "complete": done.complete})
+            if not done.complete:
+                say(f"{name}: a run is active and tells of itself; start this again after it for the rest")
+    _print(["pipeline", "events", "complete"], rows, format_)
+
+
 def _print(columns: list[str], rows: list[dict[str, Any]], format_: OutputFormat) -> None:
     if format_ is OutputFormat.JSON:
         print_json(rows)
@@ -148,6 +177,10 @@ def add_to(app: typer.Typer) -> None:
         epilog="Example: fk-pipeline spark start pipelines/",
         short_help="Starts or ends a warm Spark alone, which every command finds.",
     )(spark)
+    app.command(
+        epilog="Example: fk-pipeline dagster sync pipelines/",
+        short_help="Shows Dagster what was done outside of it; sensors do the same.",
+    )(dagster)
     app.command(
         epilog="Example: fk-pipeline recover", short_help="Fails runs that died with the machine: they are retried."
     )(recover)

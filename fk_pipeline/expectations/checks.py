@@ -23,16 +23,19 @@ from dagster import (
     multi_asset_check,
 )
 
-from fk_pipeline.expectations.checking import Checked, CheckResult, check, fix_of, not_run, own_suite
+from fk_pipeline.errors import escaped
+from fk_pipeline.expectations.checking import NO_BATCH_FAILED, Checked, CheckResult, check, fix_of, not_run, own_suite
 from fk_pipeline.expectations.validation import Validator
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
+from fk_pipeline.resources.failures import failing
 from fk_pipeline.resources.names import asset_key, partitions_name, pool_of
 from fk_pipeline.rules.scan import SAMPLE
-from fk_pipeline.rules.suites import suite_of
+from fk_pipeline.rules.suites import Depth, suite_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import with_known_types
+from fk_pipeline.store.ledger import Ledger
 
 METADATA = {
     "rows": "rows of the stage's main table that were looked at",
@@ -47,6 +50,9 @@ METADATA = {
     "data docs": "only with `settings.data_docs`, of full checks: the first page",
 }
 """The metadata of a check result, by name. `docs/reference/dagster.md` shows it."""
+
+CHECK_ID = "check id"
+"""The metadata with the id of a check that did not run in Dagster."""
 
 _SEVERITY = {"critical": AssetCheckSeverity.ERROR, "warning": AssetCheckSeverity.WARN}
 
@@ -68,7 +74,10 @@ def _specs(spec: PipelineSpec, stage: str) -> list[AssetCheckSpec]:
         )
         for one in own_suite(spec, stage)
     ]
-    return ours + own
+    failed = AssetCheckSpec(
+        NO_BATCH_FAILED, asset=key, description="The last run of every batch succeeded, wherever it ran."
+    )
+    return [*ours, *own, failed]
 
 
 def _stage_checks(spec: PipelineSpec, stage: str) -> AssetChecksDefinition:
@@ -84,21 +93,85 @@ def _stage_checks(spec: PipelineSpec, stage: str) -> AssetChecksDefinition:
     ) -> Iterator[AssetCheckResult]:
         key = asset_key(spec, stage)
         chosen = {one.name for one in context.selected_asset_check_keys if one.asset_key == key}
-        pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
         docs = spec.docs_folder
         batches = batches_of(context.run.tags, context.instance.get_dynamic_partitions(partitions_name(spec)))
         validator = Validator(docs / stage if docs is not None and batches is None else None)
-        for one in evaluations(pipeline, stage, batches, validator, context.run.run_id, chosen):
-            yield AssetCheckResult(
-                passed=one.passed,
-                asset_key=one.asset_key,
-                check_name=one.check_name,
-                severity=one.severity,
-                description=one.description,
-                metadata=one.metadata,
-            )
+        with failing():
+            pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
+            if NO_BATCH_FAILED in chosen:
+                yield _result(failed_batches(spec, pipeline.ledger(), stage))
+            if expected := chosen - {NO_BATCH_FAILED}:
+                yield from map(_result, evaluations(pipeline, stage, batches, validator, context.run.run_id, expected))
 
     return check_stage
+
+
+def _result(one: AssetCheckEvaluation) -> AssetCheckResult:
+    return AssetCheckResult(
+        passed=one.passed,
+        asset_key=one.asset_key,
+        check_name=one.check_name,
+        severity=one.severity,
+        description=one.description,
+        metadata=one.metadata,
+    )
+
+
+def failed_batches(spec: PipelineSpec, ledger: Ledger, stage: str) -> AssetCheckEvaluation:
+    """Returns the result of the check whether a batch of a stage failed in its last run, with the error of each."""
+    failed = [(b, state) for b in ledger.batches if (state := ledger.state(stage, b)).last_event == "failed"]
+    rows = [TableRecord({"batch": int(b), "times": state.failures, "error": state.error or ""}) for b, state in failed]
+    schema = TableSchema([TableColumn("batch", "int"), TableColumn("times", "int"), TableColumn("error", "string")])
+    first = f"; batch {failed[0][0]}: {failed[0][1].error}" if failed else ""
+    return AssetCheckEvaluation(
+        passed=not failed,
+        asset_key=asset_key(spec, stage),
+        check_name=NO_BATCH_FAILED,
+        severity=AssetCheckSeverity.ERROR,
+        description=escaped(f"{len(failed)} batch(es) failed{first}" if failed else "no batch failed"),
+        metadata={"failed": MetadataValue.table(rows[:SAMPLE], schema)} if failed else {},
+    )
+
+
+def recorded(spec: PipelineSpec, ledger: Ledger, stage: str) -> Iterator[AssetCheckEvaluation]:
+    """Yields what Dagster would show of the expectations of a stage in its last check that the ledger has.
+
+    The ledger has those that failed, and how many held: if only some were asked for, those that held are not known.
+    """
+    last, whole = ledger.checks.last, ledger.checks.last.get((stage, ""))
+    if whole is None or whole["check_id"] is None:
+        return
+    ours = [(one.name, one.severity) for one in suite_of(spec, stage) if Depth(whole["depth"]) in one.depths]
+    severities = dict([*ours, *((one.name, one.severity) for one in own_suite(spec, stage))])
+    failed = {name: row for name in severities if (row := last.get((stage, name))) and _is_of(row, whole)}
+    all_ran = len(failed) + whole["value"] == len(severities)
+    for name in severities if all_ran else failed:
+        row = failed.get(name, {"value": 0, "pending": 0})
+        first, last_ = whole["first"], whole["last"]
+        yield AssetCheckEvaluation(
+            passed=name not in failed,
+            asset_key=asset_key(spec, stage),
+            check_name=name,
+            severity=_SEVERITY[severities[name]],
+            description=f"{row['value']:g} found" if name in failed else "it holds",
+            metadata={
+                CHECK_ID: whole["check_id"],
+                "pending": MetadataValue.int(row["pending"] or 0),
+                "depth": whole["depth"],
+                "batches": "all" if first is None else str(BatchRange.of(first, last_)),
+                "seconds": MetadataValue.float(round(whole["seconds"] or 0.0, 3)),
+            },
+        )
+
+
+def _is_of(row: Mapping[str, Any], whole: Mapping[str, Any]) -> bool:
+    return row["check_id"] == whole["check_id"] and not row["passed"]
+
+
+def id_of(evaluation: AssetCheckEvaluation, run_id: str) -> str:
+    """Returns the id of the check whose result Dagster has: that of its run, or of a check outside Dagster."""
+    said = evaluation.metadata.get(CHECK_ID)
+    return str(said.value) if said is not None else run_id
 
 
 def evaluations(

@@ -6,19 +6,44 @@ import re
 
 from dagster import AssetKey
 
+from fk_pipeline.identity import Side
 from fk_pipeline.kinds.registry import kinds
 from fk_pipeline.spec import PipelineSpec
 
 _RESULT = re.compile(rf"(?:.*/)?([a-z][a-z0-9_]*)/({'|'.join(kind.result.name for kind in kinds())})/?")
 """Pattern of the path of a result table of any kind: `<pipeline>/<table>`."""
 
+RANGE_FIRST, RANGE_LAST = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+"""The tags of a run with the ends of its range of partitions."""
+
+SOURCE_PARTS = 3
+"""The number of parts of a path that name a source."""
+
+_NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
+
 DUE_TAG = "fk_pipeline/only-due"
 """The tag of a run that a sensor requests: each stage runs only for those of its batches that are due by then."""
 
 
 def asset_key(spec: PipelineSpec, stage: str) -> AssetKey:
-    """Returns the key of a stage's asset: pipeline, stage."""
+    """Returns the key of a stage's asset: `<pipeline>/<stage>`; that of the result is called as the pipeline."""
+    if stage == spec.definition.result_stage:
+        return AssetKey([spec.name])
     return AssetKey([spec.name, str(stage)])
+
+
+def input_key(spec: PipelineSpec, side: Side) -> AssetKey:
+    """Returns the key of the asset that has what landed of an input: `<pipeline>/<input>`."""
+    return AssetKey([spec.name, str(side)])
+
+
+def source_key(spec: PipelineSpec, side: Side) -> AssetKey:
+    """Returns the key of the asset of the folder or table that an input reads, the same for all pipelines that read it.
+
+    It has the last parts of the path: `source/shop/landing/orders`, also of a bucket.
+    """
+    parts = [part for part in _NO_NAME.split(spec.landing_base(side)) if part]
+    return AssetKey(["source", *parts[-SOURCE_PARTS:]])
 
 
 def result_read_by(spec: PipelineSpec, stage: str) -> AssetKey | None:
@@ -31,12 +56,17 @@ def result_read_by(spec: PipelineSpec, stage: str) -> AssetKey | None:
     found = _RESULT.fullmatch(side.path) if side is not None and side.format == "delta" else None
     if found is None or found[1] == spec.name:
         return None
-    return AssetKey([found[1], found[2]])
+    return AssetKey([found[1]])
 
 
 def partitions_name(spec: PipelineSpec) -> str:
     """Returns the name of the dynamic partitions that all assets of a pipeline share."""
     return f"{spec.name}_batches"
+
+
+def batches_job_name(spec: PipelineSpec) -> str:
+    """Returns the name of the job that runs all stages of a pipeline."""
+    return f"{spec.name}_all_stages"
 
 
 def chain_job_name(spec: PipelineSpec) -> str:

@@ -212,7 +212,7 @@ JSON = {
     "show": ["{file}", "verdicts"], "status": ["{file}"], "explain": ["{file}", "--key", "1"],
     "impact": ["{file}", "--right-key", "a"], "quarantine": ["{file}"], "compact": ["{file}"],
     "rebuild": ["{file}"], "remove-batch": ["{file}", "0"], "doctor": ["{file}"], "trace": ["{case}"], "recover": [],
-    "down": [], "spark": ["status"],
+    "down": [], "spark": ["status"], "dagster": ["sync", "{file}"],
 }  # fmt: skip
 """The commands, in an order in which they can be called, with arguments."""
 
@@ -235,7 +235,7 @@ def test_all_commands_speak_json_and_write_nothing_else_to_stdout(
     places = {"file": made.file, "out": tmp_path / "out.csv", "case": tmp_path / "case.json"}
     found = {}
     for name, arguments in ((n, a) for n, a in JSON.items() if n not in but):
-        home = ["--home", tmp_path / "home"] if name in ("down", "recover") else []
+        home = ["--home", tmp_path / "home"] if name in ("down", "recover", "dagster") else []
         result = invoke(name, *(one.format(**places) for one in arguments), *home, "--format", "json")
         assert result.exit_code in ((0, 3) if name == "doctor" else (0,)), (name, result.stderr)
         found[name] = json.loads(result.stdout)

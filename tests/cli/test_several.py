@@ -14,7 +14,7 @@ from fk_pipeline.cli import main
 from fk_pipeline.errors import PipelineFileError
 
 COMMANDS = typer.main.get_command(main.app).commands  # type: ignore[attr-defined]
-NO_PIPELINE = {"init", "trace", "demo", "down", "recover", "spark"}
+NO_PIPELINE = {"init", "trace", "demo", "down", "recover", "spark", "dagster"}
 MORE = {
     "export": ["--to", "x.csv"], "show": ["verdicts"], "explain": ["--key", "1"], "impact": ["--right-key", "a"],
     "remove-batch": ["1"],
@@ -50,7 +50,7 @@ def written(folder: Path, name: str, text: str) -> Path:
     return folder / f"{name}.yaml"
 
 
-@pytest.mark.parametrize("name", sorted({*COMMANDS, "spark start"} - NO_PIPELINE))
+@pytest.mark.parametrize("name", sorted({*COMMANDS, "spark start", "dagster sync"} - NO_PIPELINE))
 def test_two_files_of_one_name_are_refused_by_every_command(name: str, file: Path) -> None:
     copy = file.with_name("copy.yaml")
     copy.write_text(file.read_text())
@@ -58,7 +58,7 @@ def test_two_files_of_one_name_are_refused_by_every_command(name: str, file: Pat
         refused = invoke(*name.split(), given, *MORE.get(name, []))
         assert isinstance(refused.exception, PipelineFileError), refused.output
         assert refused.exception.what == f"two pipelines are called 'p': {copy} and {file}"
-    *_, last = COMMANDS[name.removesuffix(" start")].params[: len(name.split())]
+    *_, last = COMMANDS[name.split(maxsplit=1)[0]].params[: len(name.split())]
     if "..." in str(last.metavar):
         refused = invoke(*name.split(), file.parent)
         assert isinstance(refused.exception, PipelineFileError), refused.output

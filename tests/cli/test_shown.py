@@ -82,6 +82,7 @@ def of_the_pipeline(file: Path) -> dict[str, list[Any]]:
         "up": [file.parent / f"{ODD}.yaml"],
         "down": [f"--{ODD}"],
         "recover": ["--home", file.parent / ODD],
+        "dagster": ["sync", file, "--home", file.parent / ODD],
         "spark": ["start", file.parent / f"{ODD}.yaml"],
     }
 

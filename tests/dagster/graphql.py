@@ -55,6 +55,33 @@ class Dagster:
         found = self.ask(query, k={"path": list(asset)})["assetNodeOrError"]["partitionStats"]
         return bool(found["numMaterialized"] == found["numPartitions"] and not found["numFailed"])
 
+    def figures(self, asset: Sequence[str]) -> dict[str, dict[str, float]]:
+        """The numbers of the newest materialisation of each partition."""
+        told = self.ask(
+            "query Q($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {"
+            " assetMaterializations(limit: 1000) { partition metadataEntries { label"
+            " ... on IntMetadataEntry { intValue } ... on FloatMetadataEntry { floatValue } } } } } }",
+            key={"path": list(asset)},
+        )["assetOrError"]["assetMaterializations"]
+        return {
+            one["partition"]: {
+                entry["label"]: entry.get("intValue", entry.get("floatValue"))
+                for entry in one["metadataEntries"]
+                if entry.get("intValue", entry.get("floatValue")) is not None
+            }
+            for one in reversed(told)
+        }
+
+    def stale(self, asset: Sequence[str], *partitions: str) -> list[str]:
+        """Those of some partitions that Dagster shows as stale."""
+        query = (
+            "query Q($key: AssetKeyInput!, $partition: String) { assetNodeOrError(assetKey: $key) {"
+            " ... on AssetNode { staleStatus(partition: $partition) } } }"
+        )
+        key = {"path": list(asset)}
+        told = {one: self.ask(query, key=key, partition=one)["assetNodeOrError"]["staleStatus"] for one in partitions}
+        return [one for one, status in told.items() if status == "STALE"]
+
     def ticks(self, sensor: str) -> list[dict[str, Any]]:
         """The last ticks of a sensor, the newest first: status, and the message of an error."""
         query = """query Q($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor {

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from fk_pipeline.demo import files
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from tests.dagster.graphql import Dagster
@@ -20,6 +21,8 @@ from tests.sessions import free_port
 
 PIPELINE = "flight_planes"
 JOB, CHECKS, SENSOR = f"{PIPELINE}_all_stages", f"{PIPELINE}_full_checks", f"{PIPELINE}_new_batches"
+RESULT = [PIPELINE]
+ASSETS = [RESULT if stage is Stage.RESOLVED_JOIN else [PIPELINE, stage.value] for stage in Stage]
 COMMAND = Path(sys.executable).parent / "fk-pipeline"
 SETTINGS = "settings:\n  sensor_seconds: 5\n  retry_seconds: 1\n"
 

@@ -15,11 +15,10 @@ from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.identity import BatchId
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from tests.dagster.graphql import wait
-from tests.dagster.servers import JOB, PIPELINE, SENSOR, Served
+from tests.dagster.servers import ASSETS, JOB, PIPELINE, RESULT, SENSOR, Served
 
 pytestmark = [pytest.mark.servers, pytest.mark.slow, pytest.mark.spark]
 
-ASSETS = [[PIPELINE, stage.value] for stage in Stage]
 ENDED = ("SUCCESS", "FAILURE", "CANCELED")
 
 
@@ -69,7 +68,7 @@ def test_the_spark_of_up_takes_its_user_alone_and_the_token_stands_nowhere_else(
 def test_a_backfill_with_a_gap_and_one_of_a_single_stage_end_in_the_right_table(served: Served) -> None:
     runs = backfilled(served, ASSETS, 0, 2, 3)
     assert sorted(run["status"] for run in runs) == ["SUCCESS", "SUCCESS"], "one run per side of the gap"
-    backfilled(served, [[PIPELINE, "resolved_join"]], 0, 1, 2, 3)
+    backfilled(served, [RESULT], 0, 1, 2, 3)
     assert served.nothing_due()
     assert served.proved()["stale"] == 0
 

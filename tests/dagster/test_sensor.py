@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import permutations
@@ -10,121 +11,18 @@ from typing import Any
 
 import pytest
 from dagster import AssetKey, DagsterInstance, DagsterRunStatus
-from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
-from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.test_utils import create_run_for_test
 
-from fk_pipeline.assets import sensors
-from fk_pipeline.assets.partitions import add_partitions
-from fk_pipeline.cdc.zone import FoundFile
-from fk_pipeline.definitions import definitions
+from fk_pipeline.assets import partitions, sensors
 from fk_pipeline.errors import LandingError
-from fk_pipeline.identity import BatchId
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.resources import LandingZoneResource
-from fk_pipeline.spec import load_spec
-from tests.dagster.ticks import evaluated
-
-JOB = "tested_all_stages"
-
-
-class FakeZone:
-    """Landing files that are names in memory."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, dict[str, str]] = {"left": {}, "right": {}}
-        self.broken = False
-
-    def put(self, side: str, batch: int, content: str = "1") -> None:
-        self.files[side][f"{batch:08d}.jsonl"] = content
-
-    def list(self, location: str) -> list[FoundFile]:
-        if self.broken:
-            raise LandingError("the bucket is not there", where=location)
-        side = location.rsplit("/", 1)[-1]
-        return [FoundFile(f"{location}/{name}", 1, content) for name, content in sorted(self.files[side].items())]
-
-    def exists(self, _location: str) -> bool:
-        return True
-
-    def digest(self, file: FoundFile) -> str:
-        return file.modified
-
-
-ZONE = FakeZone()
+from tests.dagster.world import ZONE, World
 
 
 @pytest.fixture(autouse=True)
 def _empty_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ZONE, "files", {"left": {}, "right": {}})
     monkeypatch.setattr(ZONE, "broken", False)
-
-
-class FakeZoneResource(LandingZoneResource):
-    def zone(self) -> FakeZone:
-        return ZONE
-
-
-class World:
-    """A pipeline without Spark: the sensor, its Dagster, and a ledger in which stages run by word of mouth."""
-
-    def __init__(self, folder: Path, instance: DagsterInstance, settings: str) -> None:
-        file = folder / "pipeline.yaml"
-        file.write_text(
-            "name: tested\njoin: left\n"
-            "left: {path: in/left, format: rows, schema: 'id BIGINT, fk STRING', key: id, foreign_key: fk}\n"
-            "right: {path: in/right, format: rows, schema: 'k STRING, name STRING', key: k}\n"
-            f"settings: {settings}\n"
-        )
-        self.instance = instance
-        self.pipeline = Pipeline(load_spec(file), zone=ZONE)
-        self.defs = definitions([file])
-        self.warned: list[str] = []
-
-    def tick(self) -> tuple[str | None, list[str]]:
-        """The range that one tick asks for and its reasons to skip."""
-        found = evaluated(self.defs, "tested", self.instance, {"landing_zone": FakeZoneResource()})
-        requests = found.run_requests or []
-        assert len(requests) <= 1, "at most one run"
-        self.request = requests[0] if requests else None
-        reasons = found.skip_message.split("; ") if found.skip_message else []
-        assert bool(requests) != bool(reasons)
-        if not requests:
-            return None, reasons
-        tags = requests[0].tags
-        first, last = (int(tags[f"dagster/asset_partition_range_{end}"][1:]) for end in ("start", "end"))
-        return f"{first}..{last}", []
-
-    def asked(self) -> list[int]:
-        """The batches that the last tick asked for: those between two partitions, in the order of Dagster."""
-        assert self.request is not None
-        ends = [int(self.request.tags[f"dagster/asset_partition_range_{end}"][1:]) for end in ("start", "end")]
-        places = [self.partitions().index(end) for end in ends]
-        return self.partitions()[places[0] : places[1] + 1]
-
-    def partitions(self) -> list[int]:
-        return [int(key[1:]) for key in self.instance.get_dynamic_partitions("tested_batches")]
-
-    def do(self, *batches: int, stages: tuple[Stage, ...] = tuple(Stage), error: str | None = None) -> None:
-        """Stages run for batches, as the ledger hears of it; with an error the last of them fails."""
-        ledger = self.pipeline.ledger()
-        for stage in stages:
-            ledger.start(stage, batches, "a run", {})
-            if error is not None and stage is stages[-1]:
-                ledger.runs.fail(0.1, error)
-            else:
-                ledger.runs.succeed({batch: {"rows": 1} for batch in batches}, {}, 0.1)
-
-    def dagster_run(self, status: DagsterRunStatus) -> str:
-        """A run of what the last tick asked for."""
-        assert self.request is not None
-        location = RegisteredCodeLocationOrigin("fk_pipeline.definitions")
-        origin = RemoteJobOrigin(RemoteRepositoryOrigin(location, "__repository__"), JOB)
-        run = create_run_for_test(
-            self.instance, job_name=JOB, status=status, tags=dict(self.request.tags), remote_job_origin=origin
-        )
-        return run.run_id
 
 
 @pytest.fixture
@@ -208,18 +106,19 @@ def test_a_batch_that_comes_late_gets_its_place_among_the_partitions(world: Worl
     assert world.partitions() == [1, 3, 5, 6]
 
 
-def test_partitions_stay_while_a_run_needs_them_and_no_range_spans_another_batch(world: World) -> None:
+def test_a_batch_within_the_range_of_an_active_run_gets_its_partition_after_it(world: World) -> None:
     for batch in (1, 5):
         ZONE.put("left", batch)
     world.tick()
     run_id = world.dagster_run(DagsterRunStatus.STARTED)
-    ZONE.put("left", 3)
+    for batch in (0, 3, 7):
+        ZONE.put("left", batch)
     assert world.tick()[0] is None
-    assert world.partitions() == [1, 5, 3]
+    assert world.partitions() == [0, 1, 5, 7], "that run would show batch 3 as done"
     world.instance.delete_run(run_id)
     world.do(5)
-    assert world.tick() == ("1..3", []), "they are in order again"
-    assert world.partitions() == [1, 3, 5]
+    assert world.tick() == ("0..3", [])
+    assert world.partitions() == [0, 1, 3, 5, 7]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +146,8 @@ def test_batches_land_in_any_order_while_runs_wait_work_fail_and_end(
                     if state is not DagsterRunStatus.SUCCESS:
                         run_id, before = world.dagster_run(state), world.partitions()
                         assert world.tick()[0] is None, "it waits for the run"
-                        assert world.partitions() == [*before, batch], "nothing moves under a run"
+                        inside = before and min(asked) < batch < max(asked)
+                        assert world.partitions() == (before if inside else sorted([*before, batch]))
                         instance.delete_run(run_id)
                     world.do(*asked)
                 world.tick()
@@ -262,26 +162,41 @@ def test_batches_land_in_any_order_while_runs_wait_work_fail_and_end(
             assert world.partitions() == sorted(order)
 
 
-def test_partitions_stay_while_a_backfill_goes_on(world: World) -> None:
-    ZONE.put("left", 2)
-    world.tick()
-    backfill = PartitionBackfill(
-        "wanted", BulkActionStatus.REQUESTED, from_failure=False, tags={}, backfill_timestamp=0.0,
-        asset_selection=[AssetKey(["tested", "responses"])], serialized_asset_backfill_data="{}",
-    )  # fmt: skip
-    world.instance.add_backfill(backfill)
-    ZONE.put("left", 1)
-    assert world.tick() == ("1..1", [])
-    assert world.partitions() == [2, 1]
-    world.instance.update_backfill(backfill.with_status(BulkActionStatus.COMPLETED_SUCCESS))
-    world.tick()
-    assert world.partitions() == [1, 2]
-
-
-def test_a_death_between_two_partitions_loses_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    for batch in (3, 4, 5, 1):
+def test_partitions_are_in_order_while_a_backfill_goes_on_and_it_misses_none(world: World) -> None:
+    """Every read of the partitions by another thread sees all that were there before."""
+    for batch in range(2, 40):
         ZONE.put("left", batch)
-        add_partitions(world.instance, world.pipeline.spec, [BatchId(batch)])
+    world.tick()
+    known, seen, ended = {*world.partitions()}, [], threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            seen.append({*world.partitions()})
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for batch in (1, 0):
+        ZONE.put("left", batch)
+        world.tick()
+    ended.set()
+    reader.join()
+    assert world.partitions() == [*range(40)]
+    assert seen
+    assert all(known <= one for one in seen)
+
+
+def test_without_an_sql_storage_partitions_wait_for_runs_and_a_death_loses_none(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "SqlEventLogStorage", str)
+    for batch in (3, 4, 5):
+        ZONE.put("left", batch)
+    world.tick()
+    run_id = world.dagster_run(DagsterRunStatus.STARTED)
+    ZONE.put("left", 1)
+    world.tick()
+    assert world.partitions() == [3, 4, 5, 1]
+    world.instance.delete_run(run_id)
     left = 2
     add = world.instance.add_dynamic_partitions
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dagster import DagsterInstance, Definitions, build_sensor_context
+from dagster import AssetKey, DagsterInstance, Definitions, build_sensor_context
 from dagster._core.definitions.sensor_definition import SensorExecutionData
+
+
+def stage_of(key: AssetKey) -> str:
+    """The stage of an asset of a foreign-key join, or its input: the asset of the result is called as the pipeline."""
+    return key.path[-1] if len(key.path) > 1 else "resolved_join"
 
 
 def evaluated(

@@ -82,12 +82,13 @@ def chain(example: Callable[[str], Path], spark: Any) -> Chain:
 
 def test_the_second_pipeline_depends_on_the_result_of_the_first(chain: Chain, loaded: Any) -> None:
     graph = loaded(chain.folder / "definitions.py").defs.get_repository_def().asset_graph
-    left = graph.get(AssetKey(["supplied_lines", "left_changelog"]))
-    result = AssetKey(["priced_lines", "resolved_join"])
+    left, result = graph.get(AssetKey(["supplied_lines", "left"])), AssetKey("priced_lines")
     assert left.parent_keys == {result}
     assert isinstance(left.partition_mappings[result], AllPartitionMapping)
-    assert not graph.get(AssetKey(["supplied_lines", "right_table"])).parent_keys
-    assert not graph.get(AssetKey(["priced_lines", "left_changelog"])).parent_keys
+    assert graph.get(AssetKey(["supplied_lines", "left_changelog"])).parent_keys == {left.key}
+    for landed in ("supplied_lines/right", "priced_lines/left"):
+        [source] = graph.get(AssetKey.from_user_string(landed)).parent_keys
+        assert graph.get(source).group_name == "sources"
 
 
 class Dagster:

@@ -171,11 +171,11 @@ def dagster(made: tuple[Path, ModuleType], loaded: Any, monkeypatch: pytest.Monk
 @pytest.mark.filterwarnings("ignore:Parameter .include_sources.")  # what Dagster's own function says
 def test_the_picture_follows_the_last_result(dagster: ModuleType) -> None:
     Definitions.validate_loadable(dagster.defs)
-    key, result = AssetKey(["anomalies", "picture"]), AssetKey(["anomalies", "aggregated"])
+    key, result = AssetKey(["anomalies", "picture"]), AssetKey("anomalies")
     graph = dagster.defs.get_repository_def().asset_graph
     assert graph.get(key).parent_keys == {result}
-    compared = {AssetKey(["week_over_week", stage]) for stage in ("left_changelog", "right_table")}
-    assert all(graph.get(one).parent_keys == {AssetKey(["errors", "aggregated"])} for one in compared)
+    compared = {AssetKey(["week_over_week", side]) for side in ("left", "right")}
+    assert all(graph.get(one).parent_keys == {AssetKey("errors")} for one in compared)
     with DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("anomalies_batches", ["b00000000", "b00000001"])
         seen = evaluate_automation_conditions(dagster.defs, instance)

@@ -19,10 +19,11 @@ from dagster import (
 )
 from pyspark.sql import SparkSession
 
-from fk_pipeline.assets.partitions import add_partitions
+from fk_pipeline.assets.partitions import update_partitions
 from fk_pipeline.assets.stage import asset_key
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import CheckFailedError, PipelineFileError
+from fk_pipeline.expectations.checking import NO_BATCH_FAILED
 from fk_pipeline.expectations.checks import batches_of, checks_of
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.kinds.foreign_key.kind import Stage
@@ -30,6 +31,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.rules.suites import Depth, suite_of
 from fk_pipeline.spec import load_spec
+from tests.dagster.ticks import stage_of
 from tests.expectations.world import make, mutated
 from tests.mutations import Mutation, Update
 
@@ -79,7 +81,7 @@ def execute(
         assets=defs.assets, asset_checks=defs.asset_checks, jobs=defs.jobs, executor=defs.executor, resources=resources
     )
     pipeline.discover()
-    add_partitions(instance, pipeline.spec, pipeline.ledger().batches)
+    update_partitions(instance, pipeline.spec, pipeline.ledger())
     tags = None
     if batches is not None:
         first, last = (BatchId(b).key for b in batches)
@@ -92,11 +94,15 @@ def execute(
 
 def evaluations(result: ExecuteInProcessResult) -> dict[str, AssetCheckEvaluation]:
     """Stage and expectation -> what the check reported."""
-    return {f"{one.asset_key.path[-1]}.{one.check_name}": one for one in result.get_asset_check_evaluations()}
+    return {
+        f"{stage_of(one.asset_key)}.{one.check_name}": one
+        for one in result.get_asset_check_evaluations()
+        if one.check_name != NO_BATCH_FAILED
+    }
 
 
 def materialised(result: ExecuteInProcessResult) -> set[str]:
-    return {event.materialization.asset_key.path[-1] for event in result.get_asset_materialization_events()}
+    return {stage_of(event.materialization.asset_key) for event in result.get_asset_materialization_events()}
 
 
 def test_the_checks_are_those_of_the_suites_and_critical_ones_block(tmp_path: Path) -> None:
@@ -109,9 +115,9 @@ def test_the_checks_are_those_of_the_suites_and_critical_ones_block(tmp_path: Pa
     assert set(specs) == {
         AssetCheckKey(asset_key(spec, stage), name)
         for stage in Stage
-        for name in {one.name for one in suite_of(spec, stage)} | own.get(stage.value, set())
+        for name in {one.name for one in suite_of(spec, stage)} | own.get(stage.value, set()) | {NO_BATCH_FAILED}
     }
-    of_result = AssetKey(["checked", "resolved_join"])
+    of_result = AssetKey(["checked"])
     assert specs[AssetCheckKey(of_result, "no_stale_row")].blocking
     assert not specs[AssetCheckKey(of_result, "own_column_values_to_not_be_null_name")].blocking
     assert AssetCheckKey(of_result, "no_inner_row_without_match") in specs
@@ -130,7 +136,8 @@ def test_a_job_plans_only_the_checks_that_can_be_told_at_its_depth(tmp_path: Pat
     for job, depth in (("checked_all_stages", Depth.BATCH), ("checked_full_checks", Depth.FULL)):
         planned = defs.resolve_job_def(job).asset_layer.asset_graph.asset_check_keys
         wanted = {(stage.value, one.name) for stage in Stage for one in suite_of(pipeline.spec, stage, depth)}
-        assert {(key.asset_key.path[-1], key.name) for key in planned} == wanted
+        wanted |= {(stage.value, NO_BATCH_FAILED) for stage in Stage}
+        assert {(stage_of(key.asset_key), key.name) for key in planned} == wanted
 
 
 @pytest.mark.parametrize(

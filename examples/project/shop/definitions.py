@@ -45,7 +45,7 @@ def sales_targets(reports: Reports) -> None:
 
 @asset(
     group_name="shop",
-    deps=[AssetKey([PIPELINE.spec.name, "resolved_join"]), sales_targets],
+    deps=[AssetKey(PIPELINE.spec.name), sales_targets],
     automation_condition=AutomationCondition.eager(),
 )
 def revenue_by_segment(spark: FkSparkResource, reports: Reports) -> MaterializeResult:

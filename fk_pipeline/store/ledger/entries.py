@@ -213,6 +213,11 @@ class Entries:
         self._versions: dict[str, int | None] | None = None
         self._refused: StateError | None = None
 
+    @property
+    def versions(self) -> str:
+        """The versions of all tables as of the last call of `changed`, as a text: another one means that rows came."""
+        return " ".join(f"{name} {version}" for name, version in (self._versions or {}).items())
+
     def changed(self) -> bool:
         """Returns whether another process has written since the last call; true on the first call."""
         with telling_refusals(self.home):

@@ -8,12 +8,39 @@ from datetime import datetime
 from typing import Any
 
 from fk_pipeline.contract import Kind
-from fk_pipeline.identity import BatchId
+from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.store.ledger.commits import CommitLog
 from fk_pipeline.store.ledger.entries import Entries
 
 LACKING = "another batch has values that it lacks"
 """The default reason why a batch is due although its inputs are unchanged."""
+
+
+@dataclass(frozen=True)
+class Success:
+    """A run of a stage that succeeded for a batch.
+
+    Attributes:
+        entry: of its row in `runs`.
+        run_id: of the run, also in the metadata of its Delta commits.
+        batches: all batches of the run.
+        counts: what was counted for this batch.
+        versions: as of the column `versions` of `runs`.
+        seconds: of the whole run.
+        strategy: how the stage went about it; None where there was nothing to do.
+        reason: why that strategy.
+        read: what it read: the digest of the landing files, and per stage upstream the entry of the figures.
+    """
+
+    entry: int
+    run_id: str
+    batches: BatchRange
+    counts: Mapping[str, int]
+    versions: Mapping[str, int]
+    seconds: float
+    strategy: str | None
+    reason: str | None
+    read: tuple[str, Mapping[str, int | None]]
 
 
 @dataclass
@@ -49,6 +76,10 @@ class StageState:
     seconds: float = 0.0
     finished_at: datetime | None = None
     error: str | None = None
+    last: Success | None = None
+    """The last success."""
+    figures: Success | None = None
+    """The first success with what the last one read: a run that repeats the work tells nothing new of the batch."""
 
     @property
     def was_read(self) -> bool:
@@ -263,5 +294,25 @@ class RunLog:
             state.successes += 1
             state.uncertain = False
             state.failures = 0
+            self._keep(state, row)
             for name, value in state.counts.items():
                 state.totals[name] = state.totals.get(name, 0) + value
+
+    def _keep(self, state: StageState, row: Mapping[str, Any]) -> None:
+        """Keeps a success, and its figures unless it repeats the work of an earlier one."""
+        batch = row["batch"]
+        upstream = {up: figures.entry if (figures := self.state(up, batch).figures) else None for up in state.upstream}
+        state.last = Success(
+            row["entry"],
+            row["run_id"],
+            BatchRange.of(*(batch if row[end] is None else row[end] for end in ("first", "last"))),
+            state.counts,
+            state.versions,
+            state.seconds,
+            row.get("strategy"),
+            row.get("reason"),
+            (row["input"] or "", upstream),
+        )
+        before, is_of_rebuild = state.figures, not state.versions  # whose runs are taken over without them
+        if before is None or is_of_rebuild or before.read != state.last.read or state.reopened >= before.entry:
+            state.figures = state.last

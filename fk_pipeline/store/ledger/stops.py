@@ -21,6 +21,7 @@ class Checks:
 
     Attributes:
         limits: per approval check, the largest value that needs no approval.
+        last: per stage and check, the row of its last result.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Checks:
         self._corrections, self._rebuilds, self._folds, self.limits = corrections, rebuilds, folds, limits
         self._sides = {one.stage: one.name for one in kind.inputs}
         self._log = CheckLog()
+        self.last: dict[tuple[str, str], Mapping[str, Any]] = {}
         self._fold(entries.rows("checks"))
 
     def record(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -97,6 +99,8 @@ class Checks:
     def _fold(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
             self._log.fold(row, self._files.batches)
+            if row["event"] == "checked":
+                self.last[row["stage"], row["name"]] = row
 
     def _still_asks(self, failed: FailedCheck) -> bool:
         """Returns whether an approval check would still ask for approval today; true for every other check."""

@@ -1,0 +1,51 @@
+"""The assets of what landed: external ones, of which the sensor reports what each batch has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dagster import AllPartitionMapping, AssetDep, AssetKey, AssetSpec, MetadataValue
+
+from fk_pipeline.assets.partitions import batch_partitions
+from fk_pipeline.identity import Side
+from fk_pipeline.resources.names import input_key, result_read_by, source_key
+from fk_pipeline.spec import PipelineSpec
+
+
+def input_asset(spec: PipelineSpec, side: Side) -> AssetSpec:
+    """Returns the asset of an input of a pipeline: per batch the files that landed, or the versions of a Delta table.
+
+    Upstream is the folder or table that it reads, or the result of another pipeline. A discovery makes one batch here
+    of any number of versions of that result: the partitions of the two pipelines do not correspond.
+    """
+    result = result_read_by(spec, spec.definition.input(side).stage)
+    deps = [
+        AssetDep(source_key(spec, side))
+        if result is None
+        else AssetDep(result, partition_mapping=AllPartitionMapping())
+    ]
+    return AssetSpec(
+        input_key(spec, side),
+        deps=deps,
+        partitions_def=batch_partitions(spec),
+        group_name=spec.name,
+        kinds={spec.side(side).format},
+        description=f"What landed of {side}, batch by batch.",
+        metadata={"path": MetadataValue.path(spec.landing(side)), "format": spec.side(side).format},
+    )
+
+
+def sources_of(specs: Iterable[PipelineSpec]) -> list[AssetSpec]:
+    """Returns an asset per folder or table that some pipelines read, and that is no result of a pipeline.
+
+    It says nothing that depends on a pipeline: calls for several pipelines over one folder can be merged.
+    """
+    keys: dict[AssetKey, None] = {}
+    for spec in specs:
+        for one in spec.definition.inputs:
+            if result_read_by(spec, one.stage) is None:
+                keys[source_key(spec, one.name)] = None
+    return [
+        AssetSpec(key, group_name="sources", description="Landing files, or a table, that pipelines read.")
+        for key in keys
+    ]

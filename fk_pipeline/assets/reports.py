@@ -1,0 +1,275 @@
+"""What the ledger has and Dagster lacks, reported: whoever did the work, Dagster's pages show it.
+
+The ledger is the truth; what Dagster shows may come from a command, another Dagster, or a run that died before it told
+Dagster of its work. Each report carries the run of the ledger as its data version, so that nothing is reported twice.
+A batch whose landing files changed gets an observation with another data version: by that Dagster shows the stages that
+read it as stale.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from dagster import (
+    AssetCheckEvaluation,
+    AssetKey,
+    AssetMaterialization,
+    AssetObservation,
+    DagsterEventType,
+    DagsterInstance,
+)
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
+
+from fk_pipeline.assets.partitions import active_runs, update_partitions
+from fk_pipeline.assets.shown import of_batch, of_landing
+from fk_pipeline.expectations.checking import NO_BATCH_FAILED
+from fk_pipeline.expectations.checks import failed_batches, id_of, recorded
+from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.resources.names import asset_key, input_key, partitions_name, result_read_by, source_key
+from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.store.ledger import Ledger
+
+DATA_VERSION = "dagster/data_version"
+"""The tag with which Dagster tells that a partition has other data than before."""
+
+_CODE_VERSION, _IS_OURS = "dagster/code_version", "dagster/data_version_is_user_provided"
+_READ_VERSION, _READ_EVENT = "dagster/input_data_version", "dagster/input_event_pointer"
+_NONE_YET, _NO_EVENT = "INITIAL", "NULL"
+"""What Dagster itself notes of what a materialisation read: per asset upstream its data version and its event."""
+
+REPORT_SECONDS = 1.0
+"""Seconds that a tick or a run reports to Dagster what the ledger has; the next tick goes on."""
+
+AT_ONCE = 50
+"""The number of batches that are reported stage by stage; then come the next ones, which are older."""
+
+LedgerEvent = AssetMaterialization | AssetObservation | AssetCheckEvaluation
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What was reported: the number of events, and whether that was all."""
+
+    events: int
+    complete: bool
+
+
+def report(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, seconds: float | None = None) -> Reported:
+    """Reports to Dagster what the ledger has and Dagster lacks, for batches that have a partition.
+
+    Args:
+        instance: Dagster.
+        spec: the pipeline.
+        ledger: its ledger.
+        seconds: how long to report at most, without the time to find out; None: all is reported.
+    """
+    begun, number = 0.0, 0
+    for event in _lacking(instance, spec, ledger):
+        begun = begun or time.monotonic()
+        instance.report_runless_asset_event(event)
+        number += 1
+        if seconds is not None and time.monotonic() - begun > seconds:
+            return Reported(number, complete=False)
+    return Reported(number, complete=True)
+
+
+def sync(instance: DagsterInstance, pipeline: Pipeline) -> Reported:
+    """Discovers what landed, and brings Dagster in line with the ledger of a pipeline, as a tick of its sensor does.
+
+    What an active run does is left to it: nothing is reported then, and it is not complete.
+    """
+    spec = pipeline.spec
+    pipeline.discover()
+    update_partitions(instance, spec, pipeline.ledger())
+    if active_runs(instance, spec):
+        return Reported(0, complete=False)
+    return report(instance, spec, pipeline.ledger())
+
+
+def landed_version(ledger: Ledger, side: Side, batch: BatchId) -> str | None:
+    """Returns the data version of what landed of a batch on a side; None if nothing ever did.
+
+    It changes with whatever makes the stage that reads it due again: files, a correction of a line, values that another
+    batch had and this one lacks.
+    """
+    stage = ledger.kind.input(side).stage
+    if not ledger.files.listed(batch, side):
+        return None
+    said = f"{ledger.due.reading(stage, batch)}:{ledger.state(stage, batch).reopened}"
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def report_landed(
+    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, batches: Sequence[BatchId], seconds: float
+) -> None:
+    """Reports what landed of some batches before they run: a run has read what Dagster knows when it begins."""
+    begun = time.monotonic()
+    for one in spec.definition.inputs:
+        for batch, (version, _) in _not_told(instance, spec, ledger, one.name, batches).items():
+            instance.report_runless_asset_event(_landed(spec, ledger, one.name, batch, version))
+            if time.monotonic() - begun > seconds:
+                return
+
+
+def tags_of(
+    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, stage: str, batches: Sequence[BatchId]
+) -> dict[BatchId, dict[str, str]]:
+    """Returns the tags of the materialisations of a stage: the run, and what it has read, as Dagster notes it.
+
+    For a batch that is due again, that is what was there before the newest event: so Dagster finds it stale.
+    """
+    side = spec.definition.side_of(stage)
+    read = [
+        _Shown(instance, asset_key(spec, up), DagsterEventType.ASSET_MATERIALIZATION)
+        for up in spec.definition.stage(stage).upstream
+    ]
+    if side is not None:
+        read.append(_Shown(instance, input_key(spec, side), DagsterEventType.ASSET_OBSERVATION))
+    keys = [batch.key for batch in batches]
+    found = [(one.key.to_user_string(), one.versions(keys), one.events(keys)) for one in read]
+    made = {}
+    for batch in batches:
+        run, due = ledger.state(stage, batch).last, ledger.due.has(stage, batch)
+        assert run is not None
+        tags = {DATA_VERSION: run.run_id, _CODE_VERSION: run.run_id, _IS_OURS: "true"}
+        for path, versions, events in found:
+            event = events.get(batch.key)
+            tags[f"{_READ_VERSION}/{path}"] = versions.get(batch.key, _NONE_YET)
+            tags[f"{_READ_EVENT}/{path}"] = _NO_EVENT if event is None else str(event - due)
+        made[batch] = tags
+    return made
+
+
+def _lacking(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> Iterator[LedgerEvent]:
+    """Yields what Dagster lacks, the newest batches first; each is to be reported before the next is asked for."""
+    stages = spec.definition.stage_names
+    for stage in stages:
+        yield from _checks(instance, spec, ledger, stage)
+    there = {*instance.get_dynamic_partitions(partitions_name(spec))}
+    batches = [batch for batch in reversed(ledger.batches) if batch.key in there]
+    landed = {one.name: _not_told(instance, spec, ledger, one.name, batches) for one in spec.definition.inputs}
+    done = {stage: _not_shown(instance, spec, ledger, stage, batches) for stage in stages}
+    wanted = frozenset[BatchId]().union(*landed.values(), *done.values())
+    lacking = [batch for batch in batches if batch in wanted]
+    for some in (lacking[i : i + AT_ONCE] for i in range(0, len(lacking), AT_ONCE)):
+        for side, told in landed.items():
+            reader = spec.definition.input(side).stage
+            for batch in (batch for batch in some if batch in told):
+                version, is_first = told[batch]
+                yield _landed(spec, ledger, side, batch, version)
+                if is_first or not ledger.due.has(reader, batch):  # what Dagster noted of the run is older than this
+                    done[reader].add(batch)
+        for stage in stages:
+            ran = [batch for batch in some if batch in done[stage] and ledger.state(stage, batch).last is not None]
+            yield from _successes(instance, spec, ledger, stage, ran)
+    yield from _sources(instance, spec, ledger)
+    yield from (failed_batches(spec, ledger, stage) for stage in stages if done[stage])
+
+
+def _landed(spec: PipelineSpec, ledger: Ledger, side: Side, batch: BatchId, version: str) -> AssetObservation:
+    tags = {DATA_VERSION: version, _IS_OURS: "true"}
+    return AssetObservation(
+        input_key(spec, side), partition=batch.key, metadata=of_landing(ledger, side, batch), tags=tags
+    )
+
+
+def _sources(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> Iterator[AssetMaterialization]:
+    """Yields, of each folder or table that is read, the newest batch, unless a pipeline has told of the same files."""
+    for one in spec.definition.inputs:
+        lists = [row for (_, side), row in ledger.files.lists.items() if side == one.name and row["files"]]
+        if not lists or result_read_by(spec, one.stage) is not None:
+            continue
+        newest, key = max(lists, key=lambda row: row["entry"]), source_key(spec, one.name)
+        record = instance.get_latest_materialization_event(key)
+        shown = record.asset_materialization if record is not None else None
+        if record is not None and shown is not None:
+            told = (shown.tags or {}).get(DATA_VERSION) == newest["input"]
+            if told or record.timestamp >= newest["recorded_at"].timestamp():
+                continue
+        yield AssetMaterialization(
+            key,
+            metadata={"batch": int(newest["batch"]), "files": len(newest["files"]), "pipeline": spec.name},
+            tags={DATA_VERSION: newest["input"], _IS_OURS: "true"},
+        )
+
+
+def _not_told(
+    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, side: Side, batches: Sequence[BatchId]
+) -> dict[BatchId, tuple[str, bool]]:
+    """Returns the batches of which Dagster does not know what landed: the data version, and whether it knows of any."""
+    known = _Shown(instance, input_key(spec, side), DagsterEventType.ASSET_OBSERVATION).versions()
+    found = ((batch, landed_version(ledger, side, batch)) for batch in batches)
+    return {
+        batch: (version, batch.key not in known)
+        for batch, version in found
+        if version is not None and known.get(batch.key) != version
+    }
+
+
+def _not_shown(
+    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, stage: str, batches: Sequence[BatchId]
+) -> set[BatchId]:
+    """Returns the batches of which Dagster does not show the last run of a stage."""
+    known = _Shown(instance, asset_key(spec, stage), DagsterEventType.ASSET_MATERIALIZATION).versions()
+    last = {batch: ledger.state(stage, batch).last for batch in batches}
+    return {batch for batch, run in last.items() if run is not None and known.get(batch.key) != run.run_id}
+
+
+def _successes(
+    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, stage: str, batches: Sequence[BatchId]
+) -> Iterator[AssetMaterialization]:
+    key = asset_key(spec, stage)
+    tags = tags_of(instance, spec, ledger, stage, batches) if batches else {}
+    for batch in batches:
+        shown = of_batch(spec, ledger, stage, batch)
+        yield AssetMaterialization(key, partition=batch.key, metadata=shown, tags=tags[batch])
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """The newest events of a kind that Dagster has of the partitions of an asset.
+
+    Dagster's public ways ask for one partition at a time, which takes seconds for thousands; its own pages use these.
+    """
+
+    instance: DagsterInstance
+    key: AssetKey
+    kind: DagsterEventType
+
+    def versions(self, partitions: Sequence[str] | None = None) -> dict[str, str]:
+        """Returns the data version of each partition; of some of them, or of all."""
+        storage = self.instance.event_log_storage
+        found = storage.get_latest_tags_by_partition(self.key, self.kind, [DATA_VERSION], partitions)
+        return {partition: tags[DATA_VERSION] for partition, tags in found.items()}
+
+    def events(self, partitions: Sequence[str]) -> Mapping[str, int]:
+        """Returns the storage id of the newest event of some partitions."""
+        return self.instance.event_log_storage.get_latest_storage_id_by_partition(self.key, self.kind, {*partitions})
+
+
+def _checks(
+    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, stage: str
+) -> Iterator[AssetCheckEvaluation]:
+    """Yields the results of checks outside Dagster, and whether a batch failed."""
+    found = [*recorded(spec, ledger, stage), failed_batches(spec, ledger, stage)]
+    keys = [one.asset_check_key for one in found]
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    for one in found:
+        record = records.get(one.asset_check_key)
+        if record is None or not _is_shown(one, record):
+            yield one
+
+
+def _is_shown(one: AssetCheckEvaluation, record: AssetCheckExecutionRecord) -> bool:
+    """Returns whether a record of Dagster is a result that the ledger has."""
+    event = record.event.dagster_event if record.event is not None else None
+    shown = event.event_specific_data if event is not None else None
+    if not isinstance(shown, AssetCheckEvaluation):
+        return False
+    if one.check_name == NO_BATCH_FAILED:
+        return (one.passed, one.description) == (shown.passed, shown.description)
+    return id_of(shown, record.run_id) == id_of(one, "")
