@@ -12,7 +12,7 @@ from typing import Any
 from blocks.markdown import code, table
 from blocks.sample import SPEC
 
-from fk_pipeline.assets import shown
+from fk_pipeline.assets import current, shown
 from fk_pipeline.expectations import checks
 from fk_pipeline.expectations.checking import Checked, CheckResult
 from fk_pipeline.expectations.validation import Outcome
@@ -31,6 +31,7 @@ def blocks() -> dict[str, str]:
     return {
         "metadata: numbers": _numbers(),
         "metadata: materialisations": _known(shown.OF_BATCH, _of_batches()),
+        "metadata: current": table(["key", "meaning"], [[code(k), m] for k, m in current.OF_CURRENT.items()]),
         "metadata: landings": table(["key", "meaning"], [[code(k), m] for k, m in shown.OF_LANDING.items()]),
         "metadata: definitions": _known(shown.OF_DEFINITION, _of_definitions()),
         "metadata: checks": _known(checks.METADATA, _of_checks()),
@@ -66,11 +67,11 @@ def _of_batches() -> set[str]:
     keys: set[str] = set()
     for stage in Stage:
         first, again = (
-            Success(entry, "run", BatchRange.of(1), {}, {"TABLE written": 1}, 1.0, "full", "why", ("", {}))
+            Success(entry, "run", BatchRange.of(1), {"rows": 1}, {"TABLE written": 1}, 1.0, "full", "why", ("", {}))
             for entry in (1, 2)
         )
         state = StageState(last=again, figures=first)
-        keys |= set(shown.of_state(SPEC, stage, state, 1)) - set(SPEC.definition.stage(stage).counts)
+        keys |= set(shown.of_state(SPEC, stage, state, 1)) - {"rows", *SPEC.definition.stage(stage).counts}
     return keys
 
 

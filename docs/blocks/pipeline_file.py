@@ -33,6 +33,7 @@ MORE = {
     "PipelineSpec.on_bad_record": "command.md#quarantine",
     "PipelineSpec.expectations": "expectations.md#your-own-expectations",
     "PipelineSpec.settings": "#settings",
+    "PipelineSpec.description": "dagster.md#what-the-pipeline-file-says-of-the-data",
     "SideSpec.path": "landing.md",
     "SideSpec.format": "formats.md",
     "SideSpec.schema": "#schema",

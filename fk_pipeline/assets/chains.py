@@ -21,6 +21,7 @@ from dagster import DependencyDefinition as From
 from dagster import MultiDependencyDefinition as FromAll
 from dagster._core.definitions.events import UserEvent
 
+from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.partitions import update_partitions
 from fk_pipeline.assets.reports import REPORT_SECONDS, report_landed, tags_of
 from fk_pipeline.assets.shown import Log, of_batch
@@ -138,5 +139,7 @@ def _events(context: OpExecutionContext, log: Log, pipeline: Pipeline, result: S
     for batch in ran:
         shown = of_batch(spec, ledger, stage, batch)
         yield AssetMaterialization(asset_key(spec, stage), metadata=shown, partition=batch.key, tags=tags[batch])
+    if stage == spec.definition.result_stage and (now := observed(spec, ran)) is not None:
+        yield now
     for evaluation in evaluations(pipeline, stage, result.batches, Validator(), context.run_id):
         yield cast("Any", evaluation)  # Dagster takes it from an op too; its annotations do not have it

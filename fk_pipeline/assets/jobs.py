@@ -59,11 +59,16 @@ def _told_only_at(spec: PipelineSpec, depth: Depth) -> AssetSelection:
     return _ThoseOf(selected_asset_check_keys=keys)
 
 
+def _stages(spec: PipelineSpec) -> AssetSelection:
+    """Returns the assets of all stages with their checks, in whatever group they are."""
+    return AssetSelection.assets(*(asset_key(spec, stage) for stage in spec.definition.stage_names))
+
+
 def batches_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
     """Returns the job of all stages, in order; the rows that the batches touched are checked before the next stage."""
     return define_asset_job(
         batches_job_name(spec),
-        selection=AssetSelection.groups(spec.name) - _told_only_at(spec, Depth.FULL),
+        selection=_stages(spec) - _told_only_at(spec, Depth.FULL),
         description=f"All stages of {spec.name} for one batch or a range of them, checked.",
     )
 
@@ -72,9 +77,7 @@ def full_checks_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
     """Returns the job of all checks of the whole tables and the proof of the result; meant to run at night."""
     return define_asset_job(
         f"{spec.name}_full_checks",
-        selection=AssetSelection.groups(spec.name)
-        - AssetSelection.groups(spec.name).without_checks()
-        - _told_only_at(spec, Depth.BATCH),
+        selection=_stages(spec) - _stages(spec).without_checks() - _told_only_at(spec, Depth.BATCH),
         description=f"Every check of {spec.name}, of the whole tables, with the join computed anew.",
     )
 

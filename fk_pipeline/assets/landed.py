@@ -8,7 +8,7 @@ from dagster import AllPartitionMapping, AssetDep, AssetKey, AssetSpec, Metadata
 
 from fk_pipeline.assets.partitions import batch_partitions
 from fk_pipeline.identity import Side
-from fk_pipeline.resources.names import input_key, result_read_by, source_key
+from fk_pipeline.resources.names import group_of, input_key, result_read_by, source_key
 from fk_pipeline.spec import PipelineSpec
 
 
@@ -28,7 +28,9 @@ def input_asset(spec: PipelineSpec, side: Side) -> AssetSpec:
         input_key(spec, side),
         deps=deps,
         partitions_def=batch_partitions(spec),
-        group_name=spec.name,
+        group_name=group_of(spec),
+        owners=spec.owners,
+        tags=spec.tags,
         kinds={spec.side(side).format},
         description=f"What landed of {side}, batch by batch.",
         metadata={"path": MetadataValue.path(spec.landing(side)), "format": spec.side(side).format},

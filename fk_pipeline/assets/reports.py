@@ -23,6 +23,7 @@ from dagster import (
 )
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
+from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.partitions import active_runs, update_partitions
 from fk_pipeline.assets.shown import of_batch, of_landing
 from fk_pipeline.expectations.checking import NO_BATCH_FAILED
@@ -166,6 +167,9 @@ def _lacking(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> I
         for stage in stages:
             ran = [batch for batch in some if batch in done[stage] and ledger.state(stage, batch).last is not None]
             yield from _successes(instance, spec, ledger, stage, ran)
+    newest = max(done[spec.definition.result_stage], default=None)
+    if newest is not None and (now := observed(spec, [newest])) is not None:
+        yield now
     yield from _sources(instance, spec, ledger)
     yield from (failed_batches(spec, ledger, stage) for stage in stages if done[stage])
 

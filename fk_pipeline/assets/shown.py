@@ -5,6 +5,7 @@ Texts that may have names from outside, such as those of landing files, are show
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from dagster import (
@@ -19,7 +20,7 @@ from dagster import (
     TableSchema,
 )
 
-from fk_pipeline.contract import loaded
+from fk_pipeline.contract import StageDef, loaded
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import escaped
 from fk_pipeline.identity import BatchId, Side
@@ -42,6 +43,7 @@ OF_BATCH = {
     "Delta version of TABLE": "of every table that the run wrote",
     "strategy": "`incremental` or `full`, and why",
     "note": "only if a later run did the same work again: its run id; or that no run has succeeded",
+    "dagster/partition_row_count": "rows of the batch in the changelog; only of stages that read landing files",
     "dagster/column_lineage": "for each column the columns of other assets that its values come from",
 }
 """The metadata of a materialisation besides its counts, per name its meaning. `docs/reference/dagster.md` shows it."""
@@ -57,6 +59,7 @@ OF_LANDING = {
 OF_DEFINITION = {
     "dagster/column_schema": "the columns of the main table: type, meaning, and the tag `sensitive`",
     "dagster/table_name": "`<pipeline>.<table>`",
+    "dagster/uri": "of the folder of the main table",
     "path": "of the main table",
     "pipeline file": "its path",
     "dagster/column_lineage": "as above",
@@ -87,11 +90,20 @@ class Log:
             self.warning(warning)
 
 
+def description_of(spec: PipelineSpec, definition: StageDef) -> str:
+    """Returns what people read of an asset: what the pipeline file says of the result, then what the stage does."""
+    said = spec.description if definition.name == spec.definition.result_stage else None
+    return f"{said.strip()}\n\n{definition.description}" if said else definition.description
+
+
 def of_definition(spec: PipelineSpec, stage: str, table: Table) -> dict[str, Any]:
     """Returns the metadata of an asset: the columns of its main table, their origin, the path, the pipeline file."""
+    meta = spec.meta if stage == spec.definition.result_stage else {}
     return {
+        **meta,
         "dagster/column_schema": TableSchema([_column(spec, stage, table, name, kind) for name, kind in table.columns]),
         "dagster/table_name": f"{spec.name}.{table.name}",
+        "dagster/uri": _uri(f"{spec.home}/{table.name}"),
         "path": MetadataValue.path(f"{spec.home}/{table.name}"),
         "pipeline file": MetadataValue.path(str(spec.file)),
         **_lineage(spec, stage),
@@ -132,6 +144,8 @@ def of_state(spec: PipelineSpec, stage: str, state: StageState, files: int | Non
     }
     if files is not None:
         shown["files"] = files
+        if "rows" in figures.counts:
+            shown["dagster/partition_row_count"] = figures.counts["rows"]
     shown["seconds"] = round(figures.seconds, 3)
     shown["batches of the run"] = str(figures.batches)
     shown["run id"] = figures.run_id
@@ -158,18 +172,28 @@ def of_landing(ledger: Ledger, side: Side, batch: BatchId) -> dict[str, Any]:
     } | ({"note": "the batch was withdrawn"} if batch in ledger.files.removed else {})
 
 
+def _uri(place: str) -> str:
+    return place if "://" in place else Path(place).as_uri()
+
+
 def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) -> TableColumn:
     """Returns a column with its meaning and whether it is sensitive.
 
-    The meaning is that of a stored column of the pipeline, the expression in `select`, or `as in the source`.
+    The meaning is what the pipeline file says, that of a stored column of the pipeline, the expression in `select`, or
+    `as in the source`.
     """
     outputs = spec.outputs if stage == spec.definition.result_stage else ()
     selected = next((one.sql for one in outputs if one.name == name != one.sql), None)
+    side = spec.definition.side_of(stage)
+    written = {one.name: spec.description_of(one) for one in outputs} if side is None else spec.side(side).descriptions
     tags = {"sensitive": ""} if name in table.sensitive else {}
     return TableColumn(
         name,
         kind,
-        description=loaded(spec.definition.meaning)(name, table.name) or selected or "as in the source",
+        description=written.get(name)
+        or loaded(spec.definition.meaning)(name, table.name)
+        or selected
+        or "as in the source",
         tags=tags,
     )
 

@@ -16,8 +16,9 @@ from dagster import (
 )
 from pydantic import Field
 
+from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.partitions import batch_partitions, update_partitions
-from fk_pipeline.assets.shown import Log, of_batch, of_definition
+from fk_pipeline.assets.shown import Log, description_of, of_batch, of_definition
 from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.contract import StageDef
 from fk_pipeline.engine.discovery import refuse_waiting
@@ -29,7 +30,7 @@ from fk_pipeline.passes import finish, run_due
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.failures import failing
-from fk_pipeline.resources.names import DUE_TAG, asset_key, input_key, pool_of
+from fk_pipeline.resources.names import DUE_TAG, asset_key, group_of, input_key, pool_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import with_known_types
 from fk_pipeline.store.schemas import Table
@@ -65,10 +66,12 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
         deps=_deps(spec, stage),
         partitions_def=batch_partitions(spec),
         backfill_policy=BackfillPolicy.single_run(),
-        group_name=spec.name,
+        group_name=group_of(spec),
+        owners=spec.owners,
+        tags=spec.tags,
         kinds={"spark", "delta"},
         pool=pool_of(spec),
-        description=definition.description,
+        description=description_of(spec, definition),
         metadata=of_definition(spec, stage, table),
         freshness_policy=_freshness(spec) if stage == spec.definition.result_stage else None,
     )
@@ -93,6 +96,8 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
         ledger = pipeline.ledger()
         for batch in wanted:
             context.add_asset_metadata(of_batch(spec, ledger, stage, batch), partition_key=batch.key)
+        if stage == spec.definition.result_stage and (now := observed(spec, wanted)) is not None:
+            context.log_event(now)
         last = ledger.state(stage, wanted[-1]).last
         if last is not None:  # one run of the ledger, unless the range has gaps there: reports mend that
             context.set_data_version(context.asset_key, DataVersion(last.run_id))

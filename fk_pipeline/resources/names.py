@@ -59,6 +59,11 @@ def result_read_by(spec: PipelineSpec, stage: str) -> AssetKey | None:
     return AssetKey([found[1]])
 
 
+def group_of(spec: PipelineSpec) -> str:
+    """Returns the name of the group of a pipeline's assets."""
+    return spec.group or spec.name
+
+
 def partitions_name(spec: PipelineSpec) -> str:
     """Returns the name of the dynamic partitions that all assets of a pipeline share."""
     return f"{spec.name}_batches"

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from fk_pipeline.spec.base import Frozen, StringList, Strings, problem
+from fk_pipeline.spec.described import of_columns
 from fk_pipeline.spec.sql import (
     KEY_TYPES_REFUSED,
     Column,
@@ -122,6 +123,9 @@ class SideSpec(Frozen):
     sensitive: Strings = ()
     """The columns, one or a list, whose values appear in the tables and nowhere else: not in logs, metadata, samples
     and messages. Those that have the same values on the other side are sensitive too."""
+    descriptions: dict[str, str] = Field(default_factory=dict)
+    """What columns mean, for people: at the assets in Dagster; default, of the result of another pipeline: what that
+    one says."""
 
     @model_validator(mode="before")
     @classmethod
@@ -257,6 +261,8 @@ class SideSpec(Frozen):
                     f"sensitive column {name!r} is not in the schema; it has {', '.join(names)}", "sensitive", i
                 )
         object.__setattr__(self, "sensitive", tuple(name for name in names if self.is_sensitive(name)))
+        told = of_columns(self.descriptions, [column.name for column in self.columns], "schema")
+        object.__setattr__(self, "descriptions", told)
         if self.sequence_by is not None:
             check_row_expression(self, self.sequence_by, "sequence_by")
         if self.valid_from is not None:

@@ -102,7 +102,9 @@ def _with_results(document: Any, path: Path, read_by: Sequence[Path]) -> dict[st
         result = as_input(load_spec(other, chain), referred=referred)
         own = as_tuple(given.get("sensitive", ()))
         secret = [*own, *result.get("sensitive", ())] if isinstance(own, tuple) else own  # else pydantic refuses it
-        found[one.name.value] = {**given, **result, "sensitive": secret}
+        told = given.get("descriptions", {})
+        told = {**result["descriptions"], **told} if isinstance(told, dict) else told
+        found[one.name.value] = {**given, **result, "sensitive": secret, "descriptions": told}
     return found
 
 

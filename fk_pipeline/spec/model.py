@@ -28,6 +28,7 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import Frozen, problem
+from fk_pipeline.spec.described import GroupName, Meta, Owners, Tags, of_columns
 from fk_pipeline.spec.durations import Length
 from fk_pipeline.spec.inputs import SideSpec
 from fk_pipeline.spec.paths import folder_of, place_of, split_glob
@@ -64,7 +65,7 @@ class PipelineSpec(Frozen):
     """One pipeline, as its file describes it."""
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)
-    """Names the table folder, the Dagster asset group and the partition set."""
+    """Names the table folder, and in Dagster the assets and the partition set."""
     kind: Annotated[str, AfterValidator(registered)] = FIRST
     """What the pipeline computes."""
     warehouse: str = Field(default="warehouse", min_length=1)
@@ -78,6 +79,18 @@ class PipelineSpec(Frozen):
     """Expectations of your own, per input and of the result."""
     settings: Settings = Field(default_factory=Settings)
     """Tuning."""
+    description: str | None = None
+    """What the result is, for people: Markdown, at the result in Dagster."""
+    descriptions: dict[str, str] = Field(default_factory=dict)
+    """What columns of the result mean; default: what the input says of one that is taken as it is."""
+    owners: Owners = ()
+    """Who answers for the data, one or a list of e-mail addresses and `team:NAME`; at the assets in Dagster."""
+    tags: Tags = Field(default_factory=dict)
+    """Tags of the assets in Dagster."""
+    group: GroupName | None = None
+    """The group of the assets in Dagster, its parts separated by `/`; default: `name`."""
+    meta: Meta = Field(default_factory=dict)
+    """What else is to be known of the result, at its asset in Dagster."""
     file: Path = Field(default=Path("pipeline.yaml"), exclude=True)
 
     @property
@@ -117,6 +130,12 @@ class PipelineSpec(Frozen):
     def told_apart(self) -> str:
         """SQL (condition) over the stored rows of the result: those that the key tells apart; empty: all of them."""
         return ""
+
+    def description_of(self, output: Output) -> str | None:
+        """Returns what the file says that a column of the result means; None if it does not."""
+        read = self.reads(output) if output.plain else ()
+        of_inputs = [self.side(side).descriptions.get(column.name) for side, column in read]
+        return self.descriptions.get(output.name) or next(filter(None, of_inputs), None)
 
     @property
     def selected(self) -> dict[Side, tuple[Column, ...]]:
@@ -258,6 +277,12 @@ class PipelineSpec(Frozen):
     @model_validator(mode="after")
     def _outputs_fit(self) -> PipelineSpec:
         self.check_outputs()
+        return self
+
+    @model_validator(mode="after")
+    def _described_columns_exist(self) -> PipelineSpec:
+        told = of_columns(self.descriptions, [output.name for output in self.outputs], "result")
+        object.__setattr__(self, "descriptions", told)
         return self
 
     @model_validator(mode="after")

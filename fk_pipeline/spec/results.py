@@ -73,6 +73,7 @@ def as_input(other: PipelineSpec, *, referred: bool) -> dict[str, Any]:
         "schema": ", ".join(columns),
         "not_run": "" if is_there else str(other.file),
         "told_apart": other.told_apart,
+        "descriptions": {one.name: told for one in other.outputs if (told := other.description_of(one)) is not None},
         **({"sensitive": secret} if secret else {}),
     }
 

@@ -121,9 +121,14 @@ class _Known:
 
 
 class DeltaLogs:
-    """Caches what was read of every log, and detects a table that was removed and created again."""
+    """Caches what was read of every log, and detects a table that was removed and created again.
 
-    def __init__(self) -> None:
+    Args:
+        version: the version of each table that counts as the current one; None: the newest.
+    """
+
+    def __init__(self, version: int | None = None) -> None:
+        self._at = version
         self._tables: dict[str, _Known] = {}
         self._versions: dict[str, tuple[Mark | None, _Version]] = {}
 
@@ -134,6 +139,8 @@ class DeltaLogs:
             StateError: delta-rs cannot open it, because of a feature that somebody has given it.
         """
         known = self._tables.get(path)
+        if known is not None and self._at is not None:
+            return known.table
         if known is not None and known.mark is not None:
             now, goes_on = _look(path, known.table.version())
             if known.mark == now:
@@ -144,7 +151,7 @@ class DeltaLogs:
         self._tables.pop(path, None)
         if not DeltaTable.is_deltatable(path, storage.delta_options(path)):
             return None
-        table = open_table(path, ledger=path.rsplit("/", 1)[1] in LEDGER_TABLES)
+        table = open_table(path, self._at, ledger=path.rsplit("/", 1)[1] in LEDGER_TABLES)
         self._tables[path] = _Known(table, _look(path, table.version())[0], Times(path, table.version()))
         return table
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from dagster import AssetKey, DagsterInstance, Definitions, Failure
 from dagster.components.testing import create_defs_folder_sandbox
 
+from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.partitions import update_partitions
 from fk_pipeline.definitions import definitions
 from fk_pipeline.identity import BatchId
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.names import asset_key
+from fk_pipeline.spec import load_spec
 from tests.dagster.ticks import evaluated, stage_of
 
 STAGES = [stage.value for stage in Stage]
@@ -117,6 +120,43 @@ def test_columns_come_from_where_the_selection_reads_them(rows_pipeline: Any) ->
     assert found["_fk_right_hash"] == {("responses", "_fk_right_hash")}
 
 
+SAID = """\
+description: Who pays what.
+owners: [team:ops, ann@example.com]
+tags: {domain: sales}
+group: shop/joins
+meta: {sla: 6, contract: {version: 3}}
+descriptions: {id: which one}
+"""
+
+
+def test_the_assets_say_what_the_pipeline_file_says_of_the_data(rows_pipeline: Any) -> None:
+    made = rows_pipeline("left")
+    text = made.file.read_text().replace("right:\n", "right:\n  descriptions: {name: of the payer}\n", 1)
+    made.file.write_text(SAID + text)
+    defs = definitions([made.file])
+    repository = defs.get_repository_def()
+    graph = repository.asset_graph
+    keys = [key for key in graph.get_all_asset_keys() if key.path[0] == "tested"]
+    for node in map(graph.get, keys):
+        assert node.group_name == "shop/joins"
+        assert [*node.owners] == ["team:ops", "ann@example.com"]
+        assert node.tags["domain"] == "sales"
+    result = graph.get(AssetKey(["tested"]))
+    assert str(result.description).startswith("Who pays what.\n\n")
+    assert "Who pays" not in str(graph.get(AssetKey(["tested", "responses"])).description)
+    assert result.metadata["sla"] == 6
+    assert result.metadata["contract"] == {"version": 3}
+    columns = {column.name: column.description for column in result.metadata["dagster/column_schema"].columns}
+    assert (columns["id"], columns["name"], columns["v"]) == ("which one", "of the payer", "as in the source")
+    stages = {asset_key(made.pipeline.spec, stage) for stage in STAGES}
+    job, full = map(defs.resolve_job_def, ("tested_all_stages", "tested_full_checks"))
+    assert job.asset_layer.selected_asset_keys == stages
+    assert not full.asset_layer.selected_asset_keys
+    for each in (job, full):
+        assert {key.asset_key for key in each.asset_layer.asset_graph.asset_check_keys} == stages
+
+
 def test_the_result_is_stale_after_a_day_unless_the_pipeline_file_says_otherwise(rows_pipeline: Any) -> None:
     def policy(settings: str, stage: str) -> Any:
         made = rows_pipeline("left", settings=settings)
@@ -210,6 +250,23 @@ def test_a_range_is_one_run_with_metadata_per_batch(rows_pipeline: Any, instance
     assert last["joined"] == 1
     assert last["batches of the run"] == "0..1"
     assert last["Delta version of resolved_join"] == made.pipeline.runner.warehouse.version("resolved_join")
+    [record] = instance.fetch_observations(AssetKey("tested"), limit=9).records
+    seen = record.asset_observation
+    assert seen is not None
+    shown = {name: value.value for name, value in seen.metadata.items()}
+    assert (seen.partition, shown["dagster/row_count"], "preview" in last) == ("b00000001", 2, False)
+    assert shown["bytes of the result"] > 0
+    assert sorted((one.data for one in shown["preview"].records), key=lambda row: row["id"]) == [
+        {"id": 1, "v": "v", "name": "A"},
+        {"id": 2, "v": "w", "name": "A"},
+    ]
+    assert counts_of(result, "left_changelog", 0)["dagster/partition_row_count"] == 2
+    made.file.write_text(made.file.read_text().replace("left:\n", "left:\n  sensitive: [v]\n", 1))
+    secret = observed(load_spec(made.file), [BatchId(1)])
+    assert secret is not None
+    assert [set(one.data) for one in secret.metadata["preview"].value.records] == [{"id", "name"}] * 2
+    Path(made.pipeline.spec.home, "resolved_join", "_delta_log", f"{0:020}.json").unlink()
+    assert observed(load_spec(made.file), [BatchId(1)]) is None
 
 
 @pytest.mark.slow  # one partition: test_a_batch_shows_every_count; an empty one: test_commands.py

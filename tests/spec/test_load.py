@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
+from fk_pipeline.engine.fingerprints import fingerprints
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, load_spec
@@ -85,8 +87,56 @@ def test_composite_keys_and_foreign_keys_are_lists(tmp_path: Path) -> None:
     assert [c.name for c in spec.right.key_columns] == ["tailnum", "year"]
 
 
+SAID = """\
+description: |
+  One row per flight.
+owners: team:ops
+tags: {domain: air, acme.com/tier: gold}
+group: air/joins
+meta: {sla: 6, since: 2024-02-03, contract: {version: 1.5, open: [true, null]}}
+descriptions: {PLANE_SEATS: how many may sit}
+"""
+
+
+def test_what_a_file_says_of_the_data_is_for_people_only(tmp_path: Path) -> None:
+    plain, right = load(tmp_path, GOOD), "right:\n  descriptions: {SEATS: seats of the plane, tailnum: on its tail}"
+    spec = load(tmp_path, SAID + GOOD.replace("right:", right))
+    assert spec.description == "One row per flight.\n"
+    assert (spec.owners, spec.group) == (("team:ops",), "air/joins")
+    assert spec.tags == {"domain": "air", "acme.com/tier": "gold"}
+    contract = {"version": 1.5, "open": [True, None]}
+    assert json.dumps(spec.meta) == json.dumps({"sla": 6, "since": "2024-02-03", "contract": contract})
+    assert spec.descriptions == {"plane_seats": "how many may sit"}
+    assert spec.right.descriptions == {"seats": "seats of the plane", "tailnum": "on its tail"}
+    assert fingerprints(spec) == fingerprints(plain)
+
+
+def test_a_column_that_is_taken_as_it_is_means_what_its_input_says(tmp_path: Path) -> None:
+    right = "right:\n  descriptions: {seats: seats of the plane}"
+    left = "left:\n  descriptions: {dep_delay: minutes, tailnum: on its tail}"
+    spec = load(tmp_path, GOOD.replace("right:", right).replace("left:\n", f"{left}\n", 1))
+    told = {output.name: spec.description_of(output) for output in spec.outputs}
+    assert told == {"id": None, "tail": "on its tail", "plane_seats": "seats of the plane", "f": None}
+
+
 ROWS = "  key: tailnum\n  format: rows\n  "
 MISTAKES = [
+    ("join: left", "join: left\nowners: [team:a, bob]", "p.yaml:3: owners: 'bob' is no owner; it must be an e-mail"),
+    ("join: left", "join: left\ntags: {a: b c}", "p.yaml:3: tags.a: 'b c' is no value of a tag; it must have at most"),
+    ("join: left", "join: left\ntags:\n  dagster/a: b", "p.yaml:4: tags.dagster/a: no name of a tag; it must have 1"),
+    ("join: left", "join: left\ntags: {a: 1}", "p.yaml:3: tags.a: Input should be a valid string, not 1"),
+    ("join: left", "join: left\ngroup: a-b", "p.yaml:3: group: 'a-b' is no group; it must have letters, digits and _"),
+    ("join: left", "join: left\nmeta: {path: b}", "p.yaml:3: meta.path: the assets have 'path' anyway"),
+    (
+        "join: left",
+        "join: left\ndescriptions: {id: a, tailnum: b}",
+        "p.yaml:3: descriptions.tailnum: column 'tailnum' is not in the result; it has id, tail, plane_seats, f",
+    ),
+    (
+        "key: [id]",
+        "key: [id]\n  descriptions: {seats: a}",
+        "p.yaml:8: left.descriptions.seats: column 'seats' is not in the schema; it has id, carrier, tailnum",
+    ),
     ("key: [id]", "key: [idx]", "p.yaml:7: left.key: key column 'idx' is not in the schema; it has id, carrier"),
     ("key: [id]", "kee: [id]", "p.yaml:7: unknown key 'left.kee'; did you mean 'key'?"),
     ("key: [id]", "kee: [id]", "p.yaml:3: 'left.key' is missing"),

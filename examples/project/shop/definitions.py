@@ -18,7 +18,7 @@ from dagster import (
 )
 
 import fk_pipeline as fk
-from fk_pipeline.resources import FkSparkResource, LandingZoneResource
+from fk_pipeline.resources import FkResult, FkSparkResource, LandingZoneResource
 
 PIPELINE = fk.load(Path(os.environ.get("SHOP_ORDERS", Path(__file__).parents[2] / "orders")) / "orders.yaml")
 
@@ -48,11 +48,10 @@ def sales_targets(reports: Reports) -> None:
     deps=[AssetKey(PIPELINE.spec.name), sales_targets],
     automation_condition=AutomationCondition.eager(),
 )
-def revenue_by_segment(spark: FkSparkResource, reports: Reports) -> MaterializeResult:
+def revenue_by_segment(joined: FkResult, reports: Reports) -> MaterializeResult:
     """The project's report of the joined orders; orders without a known customer have no segment."""
-    joined = fk.Pipeline(PIPELINE.spec, spark.spark_session).table("resolved_join")
-    totals = joined.groupBy("segment").agg({"*": "count", "total": "sum"}).orderBy("segment").collect()
-    rows = [[row["segment"], row["count(1)"], row["sum(total)"]] for row in totals]
+    totals = joined.arrow().group_by("segment").aggregate([([], "count_all"), ("total", "sum")]).sort_by("segment")
+    rows = [[row["segment"], row["count_all"], row["total_sum"]] for row in totals.to_pylist()]
     file = reports.write("revenue.csv", ["segment", "orders", "revenue"], rows)
     return MaterializeResult(metadata={"segments": len(rows), "path": str(file)})
 
@@ -67,6 +66,7 @@ defs = Definitions.merge(
             "reports": Reports(folder=os.environ.get("SHOP_REPORTS", "reports")),
             "spark": FkSparkResource(spark_config={}, driver_memory="2g"),
             "landing_zone": LandingZoneResource(),
+            "joined": FkResult(pipeline=str(PIPELINE.spec.file)),
         },
     ),
 )
