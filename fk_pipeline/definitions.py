@@ -2,7 +2,7 @@
 
 `defs` contains the pipelines that FK_PIPELINES names (files, or folders of files, separated like PATH). By default it
 contains the pipeline of the demo in the folder `fk-pipeline-demo` of the working directory, where `fk-pipeline demo`
-writes it.
+writes it. With FK_AUTOMATION=on, which `fk-pipeline up --sensors` sets, all of them have `automation`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fk_pipeline.expectations.checks import checks_of
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.spec import PipelineSpec, load_spec
-from fk_pipeline.spec.load import merged, named_pipelines
+from fk_pipeline.spec.load import all_automated, merged, named_pipelines
 from fk_pipeline.spec.project import pipeline_files, refuse_same_name
 
 warnings.filterwarnings("ignore", "Parameter .backfill_policy.", BetaWarning)
@@ -39,7 +39,9 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, re
 
     Args:
         pipelines: the pipelines, or their files.
-        resources: whether to define the resources `spark` and `landing_zone`; if false, the project defines them.
+        resources: whether to define what there is once per code location: the resources `spark` and `landing_zone`, and
+            schedules that the pipelines share; if false, the project defines the resources, and each pipeline has
+            schedules of its own.
 
     Raises:
         PipelineFileError: a pipeline file is wrong, or two pipelines have the same name.
@@ -66,7 +68,7 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, re
             *[full_checks_job(spec) for spec in specs],
             *[upkeep_job(spec) for spec in specs],
         ],
-        schedules=[schedule for spec in specs for schedule in schedules(spec)],
+        schedules=schedules(specs, shared=resources),
         sensors=[batches_sensor(spec, jobs[spec.name]) for spec in specs],
         resources={"spark": spark, "landing_zone": LandingZoneResource()} if resources else {},
         executor=in_process_executor,
@@ -81,9 +83,10 @@ def _spec(pipeline: str | Path | PipelineSpec | Pipeline) -> PipelineSpec:
 
 def _pipelines() -> list[PipelineSpec]:
     named = named_pipelines()
-    return (
+    specs = (
         [load_spec(file) for file in pipeline_files(named)] if named else [demo_spec(Path.cwd() / "fk-pipeline-demo")]
     )
+    return [spec.with_settings(automation="on") for spec in specs] if all_automated() else specs
 
 
 defs = definitions(_pipelines())

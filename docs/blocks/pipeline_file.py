@@ -53,6 +53,7 @@ MORE = {
     "Settings.max_late_share": "expectations.md#the-suites",
     "Settings.max_unresolved_holes": "expectations.md#the-suites",
     "Settings.data_docs": "expectations.md#data-docs",
+    "Settings.automation": "dagster.md#switching-on",
     "Settings.sensor_seconds": "dagster.md#the-sensor",
     "Settings.retention_hours": "command.md#compact",
     "Settings.fold_after_hours": "command.md#compact",

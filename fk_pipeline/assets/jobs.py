@@ -1,16 +1,22 @@
-"""The jobs of a pipeline: all stages for one batch or a range, with checks; the full checks; the upkeep."""
+"""The jobs of a pipeline: all stages for one batch or a range, with checks; the full checks; the upkeep; schedules."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from dagster import (
     AssetCheckKey,
     AssetSelection,
+    DefaultScheduleStatus,
     JobDefinition,
     MetadataValue,
     OpExecutionContext,
+    RunRequest,
     ScheduleDefinition,
+    ScheduleEvaluationContext,
     TableColumn,
     TableRecord,
     TableSchema,
@@ -18,11 +24,13 @@ from dagster import (
     in_process_executor,
     job,
     op,
+    schedule,
 )
 from dagster._core.definitions.asset_selection import AssetCheckKeysSelection
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
+from fk_pipeline.errors import UsageError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource
 from fk_pipeline.resources.failures import failing
@@ -30,6 +38,13 @@ from fk_pipeline.resources.names import asset_key, batches_job_name
 from fk_pipeline.rules.suites import Depth, suite_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import with_known_types
+from fk_pipeline.spec.settings import Settings
+
+SHARED = "fk"
+"""Begins the names of what the pipelines of a code location have together."""
+
+PIPELINE_TAG = "fk_pipeline/pipeline"
+"""The tag of a run that a shared schedule requests: the pipeline that it is of."""
 
 
 class _ThoseOf(AssetCheckKeysSelection):
@@ -73,13 +88,42 @@ def batches_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
     )
 
 
+def _full_checks(spec: PipelineSpec) -> AssetSelection:
+    """Returns the checks that can be evaluated of whole tables."""
+    return _stages(spec) - _stages(spec).without_checks() - _told_only_at(spec, Depth.BATCH)
+
+
 def full_checks_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
     """Returns the job of all checks of the whole tables and the proof of the result; meant to run at night."""
     return define_asset_job(
         f"{spec.name}_full_checks",
-        selection=_stages(spec) - _stages(spec).without_checks() - _told_only_at(spec, Depth.BATCH),
+        selection=_full_checks(spec),
         description=f"Every check of {spec.name}, of the whole tables, with the join computed anew.",
     )
+
+
+def _compact(context: OpExecutionContext, spec: PipelineSpec, spark: FkSparkResource) -> None:
+    """Folds and packs the tables of a pipeline, and shows what came of it as metadata of the step."""
+    with failing():
+        pipeline = Pipeline(with_known_types(spec), spark.spark_session)
+        done = pipeline.compact(lambda name: context.log.info("%s", name))
+    sizes = ("files before", "files after", "bytes before", "bytes after", "stored before", "stored after")
+    names = ("table", *sizes, "rows removed")
+    rows = [
+        (
+            one.table,
+            one.before.files, one.after.files,
+            one.before.bytes, one.after.bytes,
+            one.before.stored, one.after.stored,
+            one.removed,
+        )
+        for one in done
+    ]  # fmt: skip
+    table = MetadataValue.table(
+        [TableRecord(dict(zip(names, row, strict=True))) for row in rows],
+        TableSchema([TableColumn(name, "string" if name == "table" else "int") for name in names]),
+    )
+    context.add_output_metadata({"tables": table, "bytes stored": sum(one.after.stored for one in done)})
 
 
 def upkeep_job(spec: PipelineSpec) -> JobDefinition:
@@ -90,26 +134,7 @@ def upkeep_job(spec: PipelineSpec) -> JobDefinition:
 
     @op(name=f"{spec.name}_compact", description="Folding, OPTIMIZE and VACUUM of every table, and of the ledger.")
     def compact_tables(context: OpExecutionContext, spark: FkSparkResource) -> None:
-        with failing():
-            pipeline = Pipeline(with_known_types(spec), spark.spark_session)
-            done = pipeline.compact(lambda name: context.log.info("%s", name))
-        sizes = ("files before", "files after", "bytes before", "bytes after", "stored before", "stored after")
-        names = ("table", *sizes, "rows removed")
-        rows = [
-            (
-                one.table,
-                one.before.files, one.after.files,
-                one.before.bytes, one.after.bytes,
-                one.before.stored, one.after.stored,
-                one.removed,
-            )
-            for one in done
-        ]  # fmt: skip
-        table = MetadataValue.table(
-            [TableRecord(dict(zip(names, row, strict=True))) for row in rows],
-            TableSchema([TableColumn(name, "string" if name == "table" else "int") for name in names]),
-        )
-        context.add_output_metadata({"tables": table, "bytes stored": sum(one.after.stored for one in done)})
+        _compact(context, spec, spark)
 
     @job(
         name=f"{spec.name}_maintenance",
@@ -122,20 +147,128 @@ def upkeep_job(spec: PipelineSpec) -> JobDefinition:
     return maintenance
 
 
-def schedules(spec: PipelineSpec) -> list[ScheduleDefinition]:
-    """Returns the schedules: the full checks every night, the upkeep every week; both start switched off."""
-    settings = spec.settings
-    return [
-        ScheduleDefinition(
-            name=f"{spec.name}_nightly_full_checks",
-            job_name=f"{spec.name}_full_checks",
-            cron_schedule=settings.full_checks_cron,
-            description=f"Every check of {spec.name} on the whole tables, and the proof of the result.",
+def full_checks_schedule(spec: PipelineSpec) -> ScheduleDefinition:
+    """Returns the schedule of the full checks of one pipeline."""
+    return ScheduleDefinition(
+        name=f"{spec.name}_nightly_full_checks",
+        job_name=f"{spec.name}_full_checks",
+        cron_schedule=spec.settings.full_checks_cron,
+        default_status=_status([spec]),
+        description=f"Every check of {spec.name} on the whole tables, and the proof of the result.",
+    )
+
+
+def upkeep_schedule(spec: PipelineSpec) -> ScheduleDefinition:
+    """Returns the schedule of the upkeep of one pipeline."""
+    return ScheduleDefinition(
+        name=f"{spec.name}_weekly_maintenance",
+        job_name=f"{spec.name}_maintenance",
+        cron_schedule=spec.settings.maintenance_cron,
+        default_status=_status([spec]),
+        description=f"Packs the small files of {spec.name} and removes old ones.",
+    )
+
+
+def _status(specs: Sequence[PipelineSpec]) -> DefaultScheduleStatus:
+    """Returns whether a schedule of pipelines is on from the start: if one of them has `automation`."""
+    on = any(spec.settings.automation == "on" for spec in specs)
+    return DefaultScheduleStatus.RUNNING if on else DefaultScheduleStatus.STOPPED
+
+
+def shared_full_checks(specs: Sequence[PipelineSpec]) -> ScheduleDefinition:
+    """Returns one schedule, with its job, of the full checks of pipelines with the default time.
+
+    It requests a run per pipeline: none fails by the checks of another, or has its tables in memory. Dagster lets a
+    schedule request runs of one job only, so each is over the part of that job which is the pipeline's.
+    """
+    every = reduce(or_, map(_full_checks, specs))
+
+    @schedule(
+        job=define_asset_job(
+            f"{SHARED}_full_checks", selection=every, description="Every check of all pipelines, of the whole tables."
         ),
-        ScheduleDefinition(
-            name=f"{spec.name}_weekly_maintenance",
-            job_name=f"{spec.name}_maintenance",
-            cron_schedule=settings.maintenance_cron,
-            description=f"Packs the small files of {spec.name} and removes old ones.",
-        ),
-    ]
+        name=f"{SHARED}_nightly_full_checks",
+        cron_schedule=specs[0].settings.full_checks_cron,
+        default_status=_status(specs),
+        description="Every check on the whole tables, and the proof of the result: one run per pipeline.",
+    )
+    def nightly(context: ScheduleEvaluationContext) -> list[RunRequest]:
+        assert context.repository_def is not None
+        graph = context.repository_def.asset_graph
+        parts = {spec.name: sorted(_full_checks(spec).resolve_checks(graph)) for spec in specs}
+        return [
+            RunRequest(_run_key(context, name), asset_selection=[], asset_check_keys=checks, tags={PIPELINE_TAG: name})
+            for name, checks in parts.items()
+            if checks
+        ]
+
+    return nightly
+
+
+def shared_upkeep(specs: Sequence[PipelineSpec]) -> ScheduleDefinition:
+    """Returns one schedule, with its job, of the upkeep of pipelines with the default time: a run per pipeline."""
+    known, name = {spec.name: spec for spec in specs}, f"{SHARED}_compact"
+
+    @op(
+        name=name,
+        config_schema={"pipeline": str},
+        description="Folding, OPTIMIZE and VACUUM of every table of a pipeline, and of its ledger.",
+    )
+    def compact_tables(context: OpExecutionContext, spark: FkSparkResource) -> None:
+        wanted = context.op_config["pipeline"]
+        with failing():
+            if wanted not in known:
+                raise UsageError(f"there is no pipeline {wanted!r} here", fix=f"name one of {', '.join(known)}")
+        _compact(context, known[wanted], spark)
+
+    @job(
+        name=f"{SHARED}_maintenance",
+        description="Upkeep of the tables of the pipeline that its configuration names.",
+        executor_def=in_process_executor,
+    )
+    def maintenance() -> None:
+        compact_tables()
+
+    @schedule(
+        job=maintenance,
+        name=f"{SHARED}_weekly_maintenance",
+        cron_schedule=specs[0].settings.maintenance_cron,
+        default_status=_status(specs),
+        description="Packs small files and removes old ones: one run per pipeline.",
+    )
+    def weekly(context: ScheduleEvaluationContext) -> list[RunRequest]:
+        return [
+            RunRequest(
+                _run_key(context, one),
+                run_config={"ops": {name: {"config": {"pipeline": one}}}},
+                tags={PIPELINE_TAG: one},
+            )
+            for one in known
+        ]
+
+    return weekly
+
+
+def _run_key(context: ScheduleEvaluationContext, pipeline: str) -> str:
+    """Returns what tells apart the runs that one tick requests."""
+    return f"{pipeline} {context.scheduled_execution_time.isoformat()}"
+
+
+def schedules(specs: Sequence[PipelineSpec], *, shared: bool) -> list[ScheduleDefinition]:
+    """Returns the schedules of the full checks, every night, and of the upkeep, every week.
+
+    Args:
+        specs: the pipelines.
+        shared: whether pipelines with the default times have one schedule of each; else every pipeline has its own.
+    """
+    made = []
+    shared = shared and all(spec.name != SHARED for spec in specs)  # its own schedules would have the same names
+    for cron, of_one, of_all in (
+        ("full_checks_cron", full_checks_schedule, shared_full_checks),
+        ("maintenance_cron", upkeep_schedule, shared_upkeep),
+    ):
+        usual = Settings.model_fields[cron].default
+        together = [spec for spec in specs if shared and getattr(spec.settings, cron) == usual]
+        made += [of_all(together)] if together else []
+        made += [of_one(spec) for spec in specs if spec not in together]
+    return made

@@ -97,7 +97,7 @@ def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> Sen
         name=f"{spec.name}_new_batches",
         job=job,
         minimum_interval_seconds=spec.settings.sensor_seconds,
-        default_status=DefaultSensorStatus.STOPPED,
+        default_status=DefaultSensorStatus.RUNNING if spec.settings.automation == "on" else DefaultSensorStatus.STOPPED,
         description=f"Runs {spec.name} for new and changed landing files.",
     )
     def new_batches(context: SensorEvaluationContext, landing_zone: LandingZoneResource) -> SensorResult:

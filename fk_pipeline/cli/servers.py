@@ -34,6 +34,9 @@ def up(
     port: Annotated[int, typer.Option(metavar="PORT", help="of the webserver, on 127.0.0.1")] = 3000,
     spark_port: Annotated[int, typer.Option(metavar="PORT", help="of the Spark Connect server, on 127.0.0.1")] = 15002,
     spark: Annotated[bool, typer.Option(help="one warm Spark for all runs; else each starts its own")] = True,
+    sensors: Annotated[
+        bool, typer.Option("--sensors", help="all sensors and schedules are on, but those switched off in the pages")
+    ] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -42,7 +45,8 @@ def up(
     from fk_pipeline.servers.up import up as start
     from fk_pipeline.spec.load import named_pipelines
 
-    started = start(pipelines or named_pipelines(), home_of(home), Ports(port, spark_port), spark=spark, told=say)
+    given, ports = pipelines or named_pipelines(), Ports(port, spark_port)
+    started = start(given, home_of(home), ports, spark=spark, sensors=sensors, told=say)
     _print(["server", "at", "pid", "log"], [server.as_json() for server in started], format_)
 
 

@@ -40,6 +40,7 @@ class Server:
         log: the file with its output.
         process: its process.
         serves: the pipeline files, separated like PATH.
+        automation: `on` if it has the sensors and schedules of all of these on from the start.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Server:
     log: Path
     process: ProcessIdentity
     serves: str
+    automation: str = "off"
 
     @property
     def alive(self) -> bool:
@@ -86,7 +88,9 @@ class Servers:
             )  # fmt: skip
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin as told:  # the end of this process without a line ends the server
-            server = Server(name, url, log, ProcessIdentity.of(process.pid), environment["FK_PIPELINES"])
+            own = ProcessIdentity.of(process.pid)
+            automation = environment.get("FK_AUTOMATION", "off")
+            server = Server(name, url, log, own, environment["FK_PIPELINES"], automation)
             self._remember(self.known() | {name: server})
             told.write(b"begin\n")
         return server

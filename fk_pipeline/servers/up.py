@@ -100,6 +100,7 @@ def up(
     ports: Ports,
     *,
     spark: bool = True,
+    sensors: bool = False,
     told: Callable[[str], None] = lambda _: None,
 ) -> list[Server]:
     """Starts the servers that do not run yet; before that, fails the runs whose worker died with the machine.
@@ -109,6 +110,8 @@ def up(
         home: the Dagster home; it is created if it does not exist.
         ports: the ports of the servers.
         spark: starts also a Spark Connect server, which all runs use; otherwise every run starts a Spark of its own.
+        sensors: has the sensors and schedules of all pipelines on, except those that somebody has switched off; it
+            stays so until `down`.
         told: called with a sentence about each step.
 
     Returns:
@@ -117,7 +120,8 @@ def up(
     Raises:
         PipelineFileError: a pipeline file is wrong, or two have one name; nothing was started.
         StateError: the result of another pipeline that one of them reads cannot be opened; nothing was started.
-        UsageError: there is no pipeline, the servers serve others, or another program listens at one of the ports.
+        UsageError: there is no pipeline, the servers serve others or run without `sensors`, or another program listens
+            at one of the ports.
         EnvironmentNotFit: a server did not start.
     """
     specs = served(pipelines)
@@ -135,6 +139,7 @@ def up(
     remote = remote_of(os.environ)
     environment = _environment(home, specs)
     servers = Servers(home)
+    _automate(environment, servers, sensors=sensors)
     started: list[Server] = []
 
     def start(name: str, command: Sequence[str], ready: Callable[[Server], bool], url: str = "") -> None:
@@ -159,6 +164,23 @@ def up(
     start(WEB, web, lambda server: _responds(f"{server.url}/server_info"), f"http://{HOST}:{ports.web}")
     start(DAEMON, [*tool, "fk_pipeline.servers.daemon", "run", "-m", MODULE], lambda server: _is_heard_of(server, home))
     return started
+
+
+def _automate(environment: dict[str, str], servers: Servers, *, sensors: bool) -> None:
+    """Says in the environment of servers that sensors are on, if that is wanted or was when the others were started.
+
+    Raises:
+        UsageError: it is wanted now, and one of the others runs without.
+    """
+    ours = [one for name, one in servers.known().items() if name in (WEB, DAEMON)]
+    without = [one.name for one in ours if one.alive and one.automation != "on"]
+    if sensors and without:
+        raise UsageError(
+            f"{' and '.join(without)} run without --sensors already",
+            fix=f"run 'fk-pipeline down --home {servers.home}' first, or switch the sensors on in the pages",
+        )
+    if sensors or any(one.automation == "on" for one in ours):
+        environment["FK_AUTOMATION"] = "on"
 
 
 def served(pipelines: Sequence[Path]) -> list[PipelineSpec]:

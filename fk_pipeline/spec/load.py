@@ -234,6 +234,11 @@ def named_pipelines(environment: Mapping[str, str] = os.environ) -> list[Path]:
     return [Path(part) for part in environment.get("FK_PIPELINES", "").split(os.pathsep) if part]
 
 
+def all_automated(environment: Mapping[str, str] = os.environ) -> bool:
+    """Returns whether FK_AUTOMATION says that all pipelines of Dagster's code location have `automation`."""
+    return environment.get("FK_AUTOMATION", "off") == "on"
+
+
 def results_read(spec: PipelineSpec) -> list[Path]:
     """Returns the files of the pipelines whose results a pipeline reads directly, one per input that is a result."""
     named = (spec.side(side).pipeline for side in spec.sides)

@@ -6,12 +6,21 @@ import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
+    BeforeValidator,
     Field,
     field_validator,
     model_validator,
 )
 
 from fk_pipeline.spec.base import Frozen, problem
+
+
+def _as_word(value: Any) -> Any:
+    """Returns what YAML made of `on` and `off` as these words again; anything else unchanged."""
+    return ("on" if value else "off") if isinstance(value, bool) else value
+
+
+Switch = Annotated[Literal["on", "off"], BeforeValidator(_as_word)]
 
 Strategy = Literal["auto", "incremental", "full"]
 
@@ -48,6 +57,9 @@ class Settings(Frozen):
     """Rows with a value that the source did not send and that is not known, above which a check warns."""
     data_docs: str | None = None
     """Folder, relative to the pipeline file, in which full checks in Dagster write the Data Docs; default: nowhere."""
+    automation: Switch = "off"
+    """Whether the sensor and the schedules are on in Dagster from the start. What somebody has switched in the pages
+    stays so."""
     sensor_seconds: int = Field(default=15, ge=1)
     """How often the Dagster sensor looks for new landing files."""
     settle_seconds: float = Field(default=0, ge=0)

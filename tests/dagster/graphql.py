@@ -43,6 +43,15 @@ class Dagster:
             told = self.ask(query, id=sensor["id"])["stopSensor"]
             assert told["__typename"] == "StopSensorMutationResult", told
 
+    def switches(self) -> dict[str, str]:
+        """Whether each sensor and each schedule is RUNNING or STOPPED, by name."""
+        query = """query Q($s: RepositorySelector!) {
+            sensorsOrError(repositorySelector: $s) { ... on Sensors { results { name state: sensorState { status } } } }
+            schedulesOrError(repositorySelector: $s) {
+                ... on Schedules { results { name state: scheduleState { status } } } } }"""
+        told = self.ask(query, s=SELECTOR)
+        return {one["name"]: one["state"]["status"] for kind in told.values() for one in kind["results"]}
+
     def partitions(self, asset: Sequence[str]) -> list[str]:
         """The partitions of an asset, in Dagster's order."""
         query = "query Q($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode { partitionKeys } } }"

@@ -50,10 +50,11 @@ class Served:
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    def up(self) -> dict[str, int]:
+    def up(self, *options: str) -> dict[str, int]:
         """Starts what does not run; process ids by server."""
         web, spark = map(str, self.ports)
-        told = self.command("up", str(self.file), "--home", str(self.home), "--port", web, "--spark-port", spark)
+        ports = "--port", web, "--spark-port", spark
+        told = self.command("up", str(self.file), "--home", str(self.home), *ports, *options)
         return {server["name"]: server["pid"] for server in told}
 
     def down(self) -> list[dict[str, Any]]:

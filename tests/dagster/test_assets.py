@@ -101,10 +101,12 @@ def test_what_a_pipeline_brings_to_dagster(rows_pipeline: Any) -> None:
         "tested_all_stages",
         "tested_full_checks",
         "tested_maintenance",
+        "fk_full_checks",
+        "fk_maintenance",
     }
     schedules = {schedule.name: schedule for schedule in repository.schedule_defs}
-    assert set(schedules) == {"tested_nightly_full_checks", "tested_weekly_maintenance"}
-    assert schedules["tested_nightly_full_checks"].cron_schedule == "0 2 * * *"
+    assert set(schedules) == {"fk_nightly_full_checks", "fk_weekly_maintenance"}
+    assert schedules["fk_nightly_full_checks"].cron_schedule == "0 2 * * *"
     assert [sensor.name for sensor in repository.sensor_defs] == ["tested_new_batches"]
     assert all(each.default_status.value != "RUNNING" for each in (*schedules.values(), *repository.sensor_defs))
 

@@ -29,7 +29,7 @@ from fk_pipeline.servers.processes import Servers
 from fk_pipeline.servers.up import Ports, down, up
 from fk_pipeline.session import comparable_conf
 from tests.dagster.graphql import wait
-from tests.dagster.servers import free_port
+from tests.dagster.servers import JOB, SENSOR, Served, free_port
 from tests.fixes import Met, follow
 
 pytestmark = [  # `up` returns and leaves its servers running
@@ -74,8 +74,9 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.delenv("FK_SPARK_REMOTE", raising=False)
     file, home, ports = prepare_demo(tmp_path / "demo"), tmp_path / "home", Ports(free_port(), free_port())
 
-    def begin(pipeline: Path = file, spark: bool = True) -> dict[str, int]:
-        return {server.name: server.process.pid for server in up([pipeline], home, ports, spark=spark)}
+    def begin(pipeline: Path = file, spark: bool = True, sensors: bool = False) -> dict[str, int]:
+        begun = up([pipeline], home, ports, spark=spark, sensors=sensors)
+        return {server.name: server.process.pid for server in begun}
 
     yield begin
     down(home)
@@ -192,6 +193,50 @@ def test_what_an_error_of_the_servers_says_helps(
 def test_without_a_warm_spark_runs_of_dagster_find_none_either(tmp_path: Path, start: Callable[..., Any]) -> None:
     for name, pid in start(spark=False).items():
         assert environment_of(pid)["FK_SPARK_REMOTE"] == "none", name
+
+
+def test_sensors_are_on_until_down_and_servers_that_run_without_are_not_changed(
+    start: Callable[..., dict[str, int]], tmp_path: Path
+) -> None:
+    def automation(servers: dict[str, int]) -> dict[str, str]:
+        return {name: environment_of(pid).get("FK_AUTOMATION", "off") for name, pid in servers.items()}
+
+    home = tmp_path / "home"
+    off = start(spark=False)
+    assert automation(off) == {"webserver": "off", "daemon": "off"}
+    with pytest.raises(UsageError, match="webserver and daemon run without --sensors already") as refused:
+        start(spark=False, sensors=True)
+    assert refused.value.fix == f"run 'fk-pipeline down --home {home}' first, or switch the sensors on in the pages"
+    assert start(spark=False) == off
+    down(home)
+    first = start(spark=False, sensors=True)
+    assert automation(first) == {"webserver": "on", "daemon": "on"}
+    os.kill(first["daemon"], signal.SIGKILL)
+    wait(lambda: not Servers(home).known()["daemon"].alive, 10)
+    again = start(spark=False)
+    assert again["webserver"] == first["webserver"]
+    assert automation(again) == {"webserver": "on", "daemon": "on"}
+
+
+@pytest.mark.slow
+def test_up_with_sensors_has_them_running_and_who_switches_one_off_has_it_off_after_the_next_start(
+    tmp_path: Path,
+) -> None:
+    served = Served(tmp_path)
+    everything = {SENSOR, "fk_nightly_full_checks", "fk_weekly_maintenance"}
+    try:
+        served.up("--no-spark", "--sensors")
+        assert served.dagster.switches() == dict.fromkeys(everything, "RUNNING")
+        served.land(0)
+        wait(
+            lambda: [one["jobName"] for one in served.dagster.runs()] == [JOB], 90
+        )  # nobody but the sensor asked for it
+        served.dagster.sensor(SENSOR, running=False)
+        served.down()
+        served.up("--no-spark", "--sensors")
+        assert served.dagster.switches() == dict.fromkeys(everything, "RUNNING") | {SENSOR: "STOPPED"}
+    finally:
+        served.down()
 
 
 @pytest.mark.slow
