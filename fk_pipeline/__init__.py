@@ -15,9 +15,21 @@ _LAZY = {
     "changes": "fk_pipeline.pipeline",
     "definitions": "fk_pipeline.definitions",
     "FkJoinComponent": "fk_pipeline.component",
+    "WindowJoinComponent": "fk_pipeline.component",
+    "AggregateComponent": "fk_pipeline.component",
     "StageFunctions": "fk_pipeline.kinds.registry",
 }
-__all__ = ["FkJoinComponent", "Pipeline", "StageFunctions", "__version__", "changes", "definitions", "load"]
+__all__ = [
+    "AggregateComponent",
+    "FkJoinComponent",
+    "Pipeline",
+    "StageFunctions",
+    "WindowJoinComponent",
+    "__version__",
+    "changes",
+    "definitions",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,3 +38,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     return getattr(import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

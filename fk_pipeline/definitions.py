@@ -10,11 +10,11 @@ from __future__ import annotations
 import sys
 import types
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dagster import BetaWarning, Definitions, in_process_executor
+from dagster import BetaWarning, ConfigurableResource, Definitions, in_process_executor
 
 from fk_pipeline.assets import assets_of, sources_of
 from fk_pipeline.assets.chains import chain_jobs
@@ -25,7 +25,7 @@ from fk_pipeline.demo.files import demo_spec
 from fk_pipeline.expectations.checks import checks_of
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
-from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.spec import PipelineSpec, Settings, load_spec
 from fk_pipeline.spec.load import all_automated, merged, named_pipelines
 from fk_pipeline.spec.project import pipeline_files, refuse_same_name
 
@@ -48,14 +48,24 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, re
         StateError: the result of another pipeline that one of them reads cannot be opened.
     """
     specs = [_spec(pipeline) for pipeline in pipelines]
+    return definitions_with(specs, resources_of(merged(specs)) if resources else {}, shared=resources)
+
+
+def definitions_with(
+    specs: Sequence[PipelineSpec], resources: Mapping[str, ConfigurableResource[Any]], *, shared: bool
+) -> Definitions:
+    """Returns the definitions of some pipelines, with the given resources.
+
+    Args:
+        specs: the pipelines.
+        resources: the resources.
+        shared: whether the pipelines share schedules: once per code location.
+
+    Raises:
+        PipelineFileError: two pipelines have the same name.
+    """
     refuse_same_name(specs)
     jobs = {spec.name: batches_job(spec) for spec in specs}
-    shared = merged(specs)
-    spark = FkSparkResource(
-        spark_config=dict(shared.spark),
-        driver_memory=shared.driver_memory,
-        shuffle_partitions=shared.shuffle_partitions,
-    )
     return Definitions(
         assets=[
             *sources_of(specs),
@@ -68,11 +78,21 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, re
             *[full_checks_job(spec) for spec in specs],
             *[upkeep_job(spec) for spec in specs],
         ],
-        schedules=schedules(specs, shared=resources),
+        schedules=schedules(specs, shared=shared),
         sensors=[batches_sensor(spec, jobs[spec.name]) for spec in specs],
-        resources={"spark": spark, "landing_zone": LandingZoneResource()} if resources else {},
+        resources=resources,
         executor=in_process_executor,
     )
+
+
+def resources_of(settings: Settings) -> dict[str, ConfigurableResource[Any]]:
+    """Returns the resources `spark`, with some settings, and `landing_zone`."""
+    spark = FkSparkResource(
+        spark_config=dict(settings.spark),
+        driver_memory=settings.driver_memory,
+        shuffle_partitions=settings.shuffle_partitions,
+    )
+    return {"spark": spark, "landing_zone": LandingZoneResource()}
 
 
 def _spec(pipeline: str | Path | PipelineSpec | Pipeline) -> PipelineSpec:

@@ -93,7 +93,10 @@ def test_the_wheel_is_for_every_platform_and_says_what_it_is(wheel: Path) -> Non
     assert [str(one) for one in wanted if "==" in str(one) or ">=" not in str(one)] == [], "others must install it too"
 
     assert "Apache License" in info(wheel, "licenses/LICENSE")
-    assert info(wheel, "entry_points.txt") == "[console_scripts]\nfk-pipeline = fk_pipeline.cli.main:app_main\n"
+    assert info(wheel, "entry_points.txt") == (
+        "[console_scripts]\nfk-pipeline = fk_pipeline.cli.main:app_main\n\n"
+        "[dagster_dg_cli.registry_modules]\nfk_pipeline = fk_pipeline\n"
+    )
 
 
 def test_the_tested_versions_fit_what_the_package_accepts() -> None:

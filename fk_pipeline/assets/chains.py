@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from dagster import (
     AssetMaterialization,
+    AssetObservation,
     GraphDefinition,
     In,
     JobDefinition,
@@ -19,7 +20,6 @@ from dagster import (
 )
 from dagster import DependencyDefinition as From
 from dagster import MultiDependencyDefinition as FromAll
-from dagster._core.definitions.events import UserEvent
 
 from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.partitions import update_partitions
@@ -83,7 +83,7 @@ def _run_of(spec: PipelineSpec, waits: bool) -> OpDefinition:
     )
     def run_due(
         context: OpExecutionContext, spark: FkSparkResource, landing_zone: LandingZoneResource
-    ) -> Iterator[UserEvent]:
+    ) -> Iterator[AssetMaterialization | AssetObservation]:
         import_early()
         with failing():
             pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
@@ -92,7 +92,7 @@ def _run_of(spec: PipelineSpec, waits: bool) -> OpDefinition:
     return run_due
 
 
-def _run(context: OpExecutionContext, pipeline: Pipeline) -> Iterator[UserEvent]:
+def _run(context: OpExecutionContext, pipeline: Pipeline) -> Iterator[AssetMaterialization | AssetObservation]:
     """Runs what is due of a pipeline, and yields what Dagster shows of it.
 
     Raises:
@@ -125,7 +125,9 @@ def _refuse_red_result(pipeline: Pipeline) -> None:
         raise check_failed(failed, pipeline.spec, ledger)
 
 
-def _events(context: OpExecutionContext, log: Log, pipeline: Pipeline, result: StageRun) -> Iterator[UserEvent]:
+def _events(
+    context: OpExecutionContext, log: Log, pipeline: Pipeline, result: StageRun
+) -> Iterator[AssetMaterialization | AssetObservation]:
     """Yields what Dagster shows of a pass of a stage: its asset materialised per batch, and its checks.
 
     A critical check that fails is in the ledger: the stages after it leave these batches out.

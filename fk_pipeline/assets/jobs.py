@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from functools import reduce
 from operator import or_
-from typing import Any
+from typing import Any, TypeAlias
 
 from dagster import (
     AssetCheckKey,
+    AssetKey,
     AssetSelection,
     DefaultScheduleStatus,
     JobDefinition,
@@ -26,8 +27,8 @@ from dagster import (
     op,
     schedule,
 )
-from dagster._core.definitions.asset_selection import AssetCheckKeysSelection
-from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
+
+# The type that `define_asset_job` returns: Dagster does not export it.
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from fk_pipeline.errors import UsageError
@@ -46,19 +47,28 @@ SHARED = "fk"
 PIPELINE_TAG = "fk_pipeline/pipeline"
 """The tag of a run that a shared schedule requests: the pipeline that it is of."""
 
+AssetJob: TypeAlias = UnresolvedAssetJobDefinition
+"""A job whose assets and checks Dagster looks up when it has all definitions."""
 
-class _ThoseOf(AssetCheckKeysSelection):
-    """The checks that exist among some: a user who takes the assets without the checks gets a job without checks."""
 
-    def resolve_checks_inner(
-        self,
-        asset_graph: Any,  # Dagster's base class and the one above differ in its type
-        allow_missing: bool,  # noqa: ARG002  here checks may always be missing
-    ) -> AbstractSet[AssetCheckKey]:
-        """Returns the keys of the checks that exist."""
-        return super().resolve_checks_inner(asset_graph, allow_missing=True)
+class _ThoseOf(AssetSelection):
+    """The checks that exist among some: a user who takes the assets without the checks gets a job without checks.
 
-    def to_serializable_asset_selection(self, asset_graph: BaseAssetGraph[Any]) -> AssetSelection:
+    The type of the graph is private to Dagster.
+    """
+
+    def __init__(self, keys: list[AssetCheckKey]) -> None:
+        self._keys = frozenset(keys)
+
+    def resolve_inner(self, asset_graph: Any, allow_missing: bool) -> AbstractSet[AssetKey]:  # noqa: ARG002
+        """Returns no assets."""
+        return frozenset()
+
+    def resolve_checks_inner(self, asset_graph: Any, allow_missing: bool) -> AbstractSet[AssetCheckKey]:  # noqa: ARG002
+        """Returns the keys of the checks that exist; here checks may always be missing."""
+        return self._keys.intersection(asset_graph.asset_check_keys)
+
+    def to_serializable_asset_selection(self, asset_graph: Any) -> AssetSelection:
         """Returns the same selection as a class of Dagster, for a process that shows the jobs."""
         return AssetSelection.checks(*sorted(self.resolve_checks(asset_graph)))
 
@@ -71,15 +81,15 @@ def _told_only_at(spec: PipelineSpec, depth: Depth) -> AssetSelection:
         for one in suite_of(spec, stage)
         if one.depths == (depth,)
     ]
-    return _ThoseOf(selected_asset_check_keys=keys)
+    return _ThoseOf(keys)
 
 
 def _stages(spec: PipelineSpec) -> AssetSelection:
     """Returns the assets of all stages with their checks, in whatever group they are."""
-    return AssetSelection.assets(*(asset_key(spec, stage) for stage in spec.definition.stage_names))
+    return AssetSelection.key_prefixes([spec.name])
 
 
-def batches_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
+def batches_job(spec: PipelineSpec) -> AssetJob:
     """Returns the job of all stages, in order; the rows that the batches touched are checked before the next stage."""
     return define_asset_job(
         batches_job_name(spec),
@@ -93,7 +103,7 @@ def _full_checks(spec: PipelineSpec) -> AssetSelection:
     return _stages(spec) - _stages(spec).without_checks() - _told_only_at(spec, Depth.BATCH)
 
 
-def full_checks_job(spec: PipelineSpec) -> UnresolvedAssetJobDefinition:
+def full_checks_job(spec: PipelineSpec) -> AssetJob:
     """Returns the job of all checks of the whole tables and the proof of the result; meant to run at night."""
     return define_asset_job(
         f"{spec.name}_full_checks",

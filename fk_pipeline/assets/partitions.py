@@ -13,7 +13,11 @@ from contextlib import suppress
 
 import sqlalchemy
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus, DynamicPartitionsDefinition, RunsFilter
+
+# The filter of the public `DagsterInstance.get_backfills`, which Dagster does not export.
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus
+
+# `_replace_last` writes Dagster's table of partitions: its public methods write one partition at a time.
 from dagster._core.storage.event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.schema import DynamicPartitionsTable
 from sqlalchemy.exc import IntegrityError

@@ -20,8 +20,8 @@ from dagster import (
     AssetObservation,
     DagsterEventType,
     DagsterInstance,
+    EventLogEntry,
 )
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
 
 from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.partitions import active_runs, update_partitions
@@ -264,16 +264,16 @@ def _checks(
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
     for one in found:
         record = records.get(one.asset_check_key)
-        if record is None or not _is_shown(one, record):
+        if record is None or not _is_shown(one, record.event):
             yield one
 
 
-def _is_shown(one: AssetCheckEvaluation, record: AssetCheckExecutionRecord) -> bool:
-    """Returns whether a record of Dagster is a result that the ledger has."""
-    event = record.event.dagster_event if record.event is not None else None
-    shown = event.event_specific_data if event is not None else None
-    if not isinstance(shown, AssetCheckEvaluation):
+def _is_shown(one: AssetCheckEvaluation, entry: EventLogEntry | None) -> bool:
+    """Returns whether the newest event of a check in Dagster, if any, is a result that the ledger has."""
+    event = None if entry is None else entry.dagster_event
+    shown = None if event is None else event.event_specific_data
+    if entry is None or not isinstance(shown, AssetCheckEvaluation):
         return False
     if one.check_name == NO_BATCH_FAILED:
         return (one.passed, one.description) == (shown.passed, shown.description)
-    return id_of(shown, record.run_id) == id_of(one, "")
+    return id_of(shown, entry.run_id) == id_of(one, "")

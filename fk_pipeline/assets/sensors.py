@@ -15,9 +15,9 @@ from dagster import (
     SensorResult,
     sensor,
 )
-from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
 from fk_pipeline.assets.due import due_now, ranges, why_not_again
+from fk_pipeline.assets.jobs import AssetJob
 from fk_pipeline.assets.partitions import active_runs, update_partitions
 from fk_pipeline.assets.reports import REPORT_SECONDS, report, report_landed
 from fk_pipeline.assets.shown import Log
@@ -87,7 +87,7 @@ def _show(context: SensorEvaluationContext, spec: PipelineSpec, ledger: Ledger, 
         context.update_cursor(now)
 
 
-def batches_sensor(spec: PipelineSpec, job: UnresolvedAssetJobDefinition) -> SensorDefinition:
+def batches_sensor(spec: PipelineSpec, job: AssetJob) -> SensorDefinition:
     """Returns the sensor that adds the partition of every batch and requests a run over the first range that is due.
 
     The warehouse has the due work, so a lost cursor or a lost Dagster home changes nothing.

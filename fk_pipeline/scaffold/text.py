@@ -43,12 +43,12 @@ def folder_of(sample: Sample) -> str:
     return word(sample.table, "side")
 
 
-def _yaml(value: Any) -> str:
+def yaml_of(value: Any) -> str:
     """Returns a YAML scalar or flow collection: plain if possible, else in double quotes."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_yaml(k)}: {_yaml(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{yaml_of(k)}: {yaml_of(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_yaml, value)) + "]"
+        return "[" + ", ".join(map(yaml_of, value)) + "]"
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z_./][\w./ ()-]*[\w/)]|[A-Za-z]", value):
         plain = value.lower() not in ("null", "true", "false", "yes", "no", "on", "off", "y", "n")
         return value if plain else json.dumps(value)
@@ -56,7 +56,7 @@ def _yaml(value: Any) -> str:
 
 
 def pipeline_text(
-    name: str, left: Sample, right: Sample, paths: list[str], proposal: Proposal
+    name: str, left: Sample, right: Sample, paths: list[str], proposal: Proposal, warehouse: str = "warehouse"
 ) -> tuple[str, list[str]]:
     """Returns the text of the pipeline file, and the guesses in it."""
     foreign_key = proposal.written[0] if len(proposal.written) == 1 else list(proposal.written)
@@ -84,7 +84,7 @@ def pipeline_text(
         "select:",
         *(f"  - {one}" for one in _select(left, right)),
         "",
-        _line("warehouse", "warehouse", "folder or URI of the tables, all below warehouse/" + name),
+        _line("warehouse", warehouse, f"folder or URI of the tables, all below {warehouse}/{name}"),
         _line("on_bad_record", "quarantine", "or fail: a record that cannot be read stops its batch"),
         _line("schema_changes", "evolve", "or ignore, fail: when the source sends other columns than before"),
         "",
@@ -118,7 +118,7 @@ def _foreign_key_doubt(proposal: Proposal) -> str:
 def _line(key: str, value: Any, comment: str = "", doubt: str = "", indent: int = 0) -> str:
     """Returns `key: value` with a comment; the comment of a guess begins with `GUESSED`."""
     said = f"{GUESSED}: {doubt}" if doubt else comment
-    text = f"{' ' * indent}{key}: {_yaml(value)}"
+    text = f"{' ' * indent}{key}: {yaml_of(value)}"
     return f"{text:<34} # {said}" if said else text
 
 
@@ -147,7 +147,7 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
     logical = {one.name: one.inferred.logical for one in sample.columns if one.inferred.logical}
     if logical:
         lines += ["  logical_types:                   # how the source writes these values"]
-        lines += [f"    {_yaml(name.strip('`'))}: {how}" for name, how in logical.items()]
+        lines += [f"    {yaml_of(name.strip('`'))}: {how}" for name, how in logical.items()]
     key = [name.strip("`") for name in sample.key]
     known = "" if sample.types_from in ("", NO_SAMPLE) else "from the records"
     if key:
@@ -188,4 +188,4 @@ def _select(left: Sample, right: Sample) -> list[str]:
             alias = f"right_{alias}"
         taken.add(alias.lower())
         lines.append(f"right.{one.name} AS {alias if alias.isidentifier() else f'`{alias}`'}")
-    return [_yaml(line) if line.startswith("`") or ":" in line else line for line in lines]
+    return [yaml_of(line) if line.startswith("`") or ":" in line else line for line in lines]

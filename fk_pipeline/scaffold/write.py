@@ -70,7 +70,7 @@ def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) ->
     """
     if odd := sorted(set(str(folder.absolute())) & UNWRITABLE):
         raise UsageError(f"{folder.absolute()} has {' '.join(odd)} in it, which Delta tables cannot be written under")
-    name = _name_of(folder)
+    name = name_of(folder)
     file = folder / f"{name}.yaml"
     for one in (file, folder / "dagster.yaml", folder / "README.md"):
         if one.exists():
@@ -182,7 +182,7 @@ def _refuse_mixed(found: tuple[Sample, Sample], stays: list[bool]) -> None:
         )
 
 
-def _name_of(folder: Path) -> str:
+def name_of(folder: Path) -> str:
     """Returns the name of the pipeline: that of the folder, in lower case, with _ for forbidden characters."""
     name = re.sub(r"[^a-z0-9]+", "_", folder.absolute().name.lower()).strip("_")[:100]
     return name if name[:1].isalpha() else f"pipeline_{name}".rstrip("_")

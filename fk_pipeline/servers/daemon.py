@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 
-from dagster._daemon.cli import main
+from dagster._daemon.cli import main  # what the program `dagster-daemon` runs: there is no public function
 
 from fk_pipeline.servers.launcher import preload
 

@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from multiprocessing import forkserver
 from typing import Any, Self
 
-from dagster import Array, DagsterInstance, DagsterRun, Field
-from dagster._config import UserConfigSchema
+from dagster import Array, DagsterInstance, DagsterRun, Field, serialize_value
+
+# A run launcher is a class of `dagster.yaml`: Dagster exports neither its base classes nor what it is called with.
 from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, RunLauncher, WorkerStatus
 from dagster._grpc.types import ExecuteRunArgs
-from dagster._serdes import ConfigurableClass, ConfigurableClassData, serialize_value
+from dagster._serdes import ConfigurableClass, ConfigurableClassData
 
 from fk_pipeline.environment.process import Life, ProcessIdentity
 from fk_pipeline.resources.worker import mark, worker_of
@@ -38,7 +39,7 @@ def preload(modules: Sequence[str] = PRELOADED) -> None:
 
 def _execute(arguments: Sequence[str]) -> None:
     """Executes a run in this process, as `dagster api execute_run` does."""
-    from dagster._cli.api import api_cli
+    from dagster._cli.api import api_cli  # what the program `dagster api` runs, in a process that has it imported
 
     os.setsid()  # an interrupt at the daemon's terminal must not interrupt the run
     api_cli.main(list(arguments))
@@ -65,7 +66,7 @@ class WarmRunLauncher(RunLauncher[DagsterInstance], ConfigurableClass):
         return self._inst_data
 
     @classmethod
-    def config_type(cls) -> UserConfigSchema:
+    def config_type(cls) -> dict[str, Any]:
         """Returns the schema of the settings in dagster.yaml."""
         return {"preload": Field(Array(str), is_required=False, default_value=list(PRELOADED))}
 

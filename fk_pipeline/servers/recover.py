@@ -15,8 +15,7 @@ from fk_pipeline.errors import UsageError
 from fk_pipeline.resources.worker import worker_of
 
 if TYPE_CHECKING:
-    from dagster import DagsterInstance
-    from dagster._core.storage.dagster_run import RunRecord
+    from dagster import DagsterInstance, RunRecord
 
 
 @dataclass(frozen=True)

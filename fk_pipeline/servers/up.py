@@ -307,7 +307,7 @@ def _port(server: Server) -> int:
 
 def _is_heard_of(daemon: Server, home: Path) -> bool:
     """Returns whether all parts of the daemon have sent a heartbeat since it was started."""
-    from dagster._daemon.controller import get_daemon_statuses
+    from dagster._daemon.controller import get_daemon_statuses  # else only GraphQL tells it, through a web server
 
     with instance_of(home) as instance:
         parts = get_daemon_statuses(instance, instance.get_required_daemon_types())
