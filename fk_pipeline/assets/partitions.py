@@ -22,6 +22,7 @@ from dagster._core.storage.event_log import SqlEventLogStorage
 from dagster._core.storage.event_log.schema import DynamicPartitionsTable
 from sqlalchemy.exc import IntegrityError
 
+from fk_pipeline.identity import BatchId
 from fk_pipeline.resources.names import RANGE_FIRST, RANGE_LAST, batches_job_name, chain_tag, partitions_name
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.ledger import Ledger
@@ -59,7 +60,7 @@ def update_partitions(instance: DagsterInstance, spec: PipelineSpec, ledger: Led
     """
     name = partitions_name(spec)
     known = [*instance.get_dynamic_partitions(name)]
-    gone = {batch.key for batch in ledger.batches if is_gone(ledger, batch)}
+    gone = {BatchId(batch).key for batch in ledger.files.removed if is_gone(ledger, batch)}
     active = active_runs(instance, spec)
     if gone & {*known} and not active and not backfill_goes_on(instance, spec):
         for key in gone & {*known}:
@@ -72,9 +73,9 @@ def update_partitions(instance: DagsterInstance, spec: PipelineSpec, ledger: Led
     return new
 
 
-def is_gone(ledger: Ledger, batch: int) -> bool:
-    """Returns whether a batch was withdrawn, and every stage has taken its rows away."""
-    return batch in ledger.files.removed and not any(ledger.due.has(stage, batch) for stage in ledger.kind.stage_names)
+def is_gone(ledger: Ledger, withdrawn: int) -> bool:
+    """Returns whether every stage has taken away the rows of a batch that was withdrawn."""
+    return not any(ledger.due.has(stage, withdrawn) for stage in ledger.kind.stage_names)
 
 
 def _ends(run: DagsterRun) -> tuple[str, str] | None:

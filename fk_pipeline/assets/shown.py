@@ -169,7 +169,7 @@ def of_landing(ledger: Ledger, side: Side, batch: BatchId) -> dict[str, Any]:
         "files": len(files),
         "bytes": sum(file.size for file in files),
         "first files": MetadataValue.table(shown, schema),
-    } | ({"note": "the batch was withdrawn"} if batch in ledger.files.removed else {})
+    } | ({"note": "the batch was withdrawn"} if ledger.files.is_removed(batch, side) else {})
 
 
 def _uri(place: str) -> str:

@@ -206,7 +206,8 @@ def _next_batch(taken: Sequence[int], path: str) -> BatchId:
 def _new_versions(spec: PipelineSpec, side: Side, files: KnownFiles) -> list[FoundFile]:
     """Returns the versions of a side's Delta table since the last discovery, as one file that never changes."""
     known = {spec.location(f.path): f for f in files.of_side(side)}
-    withdrawn = [path for path, f in known.items() if f.batch in files.removed]
+    removed = files.removed
+    withdrawn = [path for path, f in known.items() if f.batch in removed]
     given_up = [spec.location(path) for of, path in files.given_up if of is side]
     found = new_versions(spec.landing(side), {path: f.modified for path, f in known.items()}, withdrawn, given_up)
     return [] if found is None else [FoundFile(*found)]

@@ -87,7 +87,8 @@ def gone_in_batch(
 
 def _without_waiting(found: Discovery, ledger: Ledger) -> Discovery:
     """Leaves out the new and changed files of batches that cannot be read in full, with notices."""
-    gone = {(file.side, file.batch): file for file in found.vanished if file.batch not in ledger.files.removed}
+    removed = ledger.files.removed
+    gone = {(file.side, file.batch): file for file in found.vanished if file.batch not in removed}
     landed = [*found.discovered, *found.changed]
     waiting = tuple((one, gone[one.side, one.batch]) for one in landed if (one.side, one.batch) in gone)
     left_out = {one for one, _ in waiting}

@@ -55,7 +55,12 @@ class FileLog:
     @property
     def removed(self) -> set[int]:
         """The withdrawn batches. Their files stay known, but are not read."""
-        return {batch for (batch, _), row in self.lists.items() if row.get("event") == "removed"}
+        return {batch for (batch, side) in self.lists if self.is_removed(batch, side)}
+
+    def is_removed(self, batch: int, side: Side) -> bool:
+        """Returns whether a batch with files of a side was withdrawn."""
+        row = self.lists.get((batch, side))
+        return row is not None and row.get("event") == "removed"
 
     def of(self, batch: int, side: Side) -> list[LandedFile]:
         """Returns the files of a batch and side, in the order in which they are read."""
