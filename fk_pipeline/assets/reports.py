@@ -42,7 +42,7 @@ _READ_VERSION, _READ_EVENT = "dagster/input_data_version", "dagster/input_event_
 _NONE_YET, _NO_EVENT = "INITIAL", "NULL"
 """What Dagster itself notes of what a materialisation read: per asset upstream its data version and its event."""
 
-REPORT_SECONDS = 1.0
+REPORT_SECONDS = 0.3
 """Seconds that a tick or a run reports to Dagster what the ledger has; the next tick goes on."""
 
 AT_ONCE = 50
