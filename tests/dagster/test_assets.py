@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,6 @@ from fk_pipeline.spec import load_spec
 from tests.dagster.ticks import evaluated, stage_of
 
 STAGES = [stage.value for stage in Stage]
-
-
-@pytest.fixture
-def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as made:
-        yield made
 
 
 def job_of(made: Any) -> Any:

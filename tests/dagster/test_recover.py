@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +19,6 @@ from fk_pipeline.servers.up import instance_of
 HERE = ProcessIdentity.of()
 DEAD = replace(HERE, boot="another")
 ELSEWHERE = replace(HERE, host="another")
-
-
-@pytest.fixture
-def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as made:
-        yield made
 
 
 def run_of(

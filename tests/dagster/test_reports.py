@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,7 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.resources.names import asset_key, source_key
 from tests.dagster.world import ZONE, World
 
-
-@pytest.fixture(autouse=True)
-def _empty_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ZONE, "files", {"left": {}, "right": {}})
-
-
-@pytest.fixture
-def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("empty_zone")
 
 
 @pytest.fixture

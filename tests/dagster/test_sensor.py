@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import permutations
 from pathlib import Path
@@ -18,17 +17,7 @@ from fk_pipeline.errors import LandingError
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from tests.dagster.world import ZONE, World
 
-
-@pytest.fixture(autouse=True)
-def _empty_zone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ZONE, "files", {"left": {}, "right": {}})
-    monkeypatch.setattr(ZONE, "broken", False)
-
-
-@pytest.fixture
-def instance() -> Iterator[DagsterInstance]:
-    with DagsterInstance.ephemeral() as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("empty_zone")
 
 
 @pytest.fixture
