@@ -23,8 +23,8 @@ from dagster import MultiDependencyDefinition as FromAll
 
 from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.partitions import update_partitions
-from fk_pipeline.assets.reports import REPORT_SECONDS, report_landed, tags_of
-from fk_pipeline.assets.shown import Log, of_batch
+from fk_pipeline.assets.reports import REPORT_SECONDS, report_landed, successes
+from fk_pipeline.assets.shown import Log
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import CheckFailedError, HeldBackError
@@ -33,7 +33,7 @@ from fk_pipeline.expectations.validation import Validator, import_early
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.failures import failing
-from fk_pipeline.resources.names import asset_key, chain_job_name, chain_tag, pool_of
+from fk_pipeline.resources.names import chain_job_name, chain_tag, pool_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import results_read, with_known_types
 from fk_pipeline.store.waiting import hearing
@@ -135,12 +135,9 @@ def _events(
     spec, ledger, stage = pipeline.spec, pipeline.ledger(), result.stage
     update_partitions(context.instance, spec, ledger)
     log.ran(result)
-    ran = [batch for batch in ledger.batches if batch in result.batches and ledger.state(stage, batch).last is not None]
+    ran = [batch for batch in ledger.batches if batch in result.batches]
     report_landed(context.instance, spec, ledger, ran, REPORT_SECONDS)
-    tags = tags_of(context.instance, spec, ledger, stage, ran)
-    for batch in ran:
-        shown = of_batch(spec, ledger, stage, batch)
-        yield AssetMaterialization(asset_key(spec, stage), metadata=shown, partition=batch.key, tags=tags[batch])
+    yield from successes(context.instance, spec, ledger, stage, ran)
     if stage == spec.definition.result_stage and (now := observed(spec, ran)) is not None:
         yield now
     for evaluation in evaluations(pipeline, stage, result.batches, Validator(), context.run_id):

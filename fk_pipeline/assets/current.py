@@ -17,7 +17,7 @@ from fk_pipeline.resources.names import asset_key
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.logs import UNKNOWN_SIZE, DeltaLogs
 from fk_pipeline.store.rows_here import HereTable, Wanted
-from fk_pipeline.store.sizes import MEASURED, Sizes
+from fk_pipeline.store.sizes import MEASURED
 
 PREVIEWED = 5
 """The number of rows of a preview."""
@@ -38,19 +38,19 @@ def observed(spec: PipelineSpec, batches: Sequence[BatchId]) -> AssetObservation
 
     It is no part of what a batch did: the figures of a batch stay when the result grows.
     """
-    shown = _of_current(spec, MEASURED) if batches else {}
+    shown = _of_current(spec) if batches else {}
     key = asset_key(spec, spec.definition.result_stage)
     return AssetObservation(key, partition=batches[-1].key, metadata=shown) if shown else None
 
 
-def _of_current(spec: PipelineSpec, sizes: Sizes) -> dict[str, Any]:
+def _of_current(spec: PipelineSpec) -> dict[str, Any]:
     """Returns what is to be shown of the result as it is; nothing of what only Spark can read."""
     name = spec.definition.result.name
     if name in spec.definition.views:
         return {}
     shown: dict[str, Any] = {}
     with suppress(FkPipelineError, LeftToSpark):  # the run has succeeded; whoever reads the table is told
-        stored = HereTable.of(DeltaLogs(), f"{spec.home}/{name}", sizes)
+        stored = HereTable.of(DeltaLogs(), f"{spec.home}/{name}", MEASURED)
         if stored is not None:
             rows = sum(file.rows - len(file.deleted) for file in stored.files)
             shown |= {"dagster/row_count": rows} if rows < UNKNOWN_SIZE else {}

@@ -61,13 +61,13 @@ def update_partitions(instance: DagsterInstance, spec: PipelineSpec, ledger: Led
     name = partitions_name(spec)
     known = [*instance.get_dynamic_partitions(name)]
     gone = {BatchId(batch).key for batch in ledger.files.removed if is_gone(ledger, batch)}
-    active = active_runs(instance, spec)
+    missing = {batch.key for batch in ledger.batches} - gone - {*known}
+    active = active_runs(instance, spec) if missing or gone & {*known} else []  # mostly there is nothing to do
     if gone & {*known} and not active and not backfill_goes_on(instance, spec):
         for key in gone & {*known}:
             instance.delete_dynamic_partition(name, key)
         known = [key for key in known if key not in gone]
     spans = [ends for run in active if (ends := _ends(run)) is not None]
-    missing = {batch.key for batch in ledger.batches} - gone - {*known}
     new = sorted(key for key in missing if not any(first < key < last for first, last in spans))
     _put(instance, spec, known, sorted([*known, *new]))
     return new

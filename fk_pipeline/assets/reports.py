@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dagster import (
@@ -116,13 +116,17 @@ def report_landed(
                 return
 
 
-def tags_of(
-    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, stage: str, batches: Sequence[BatchId]
-) -> dict[BatchId, dict[str, str]]:
-    """Returns the tags of the materialisations of a stage: the run, and what it has read, as Dagster notes it.
+def successes(
+    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, stage: str, batches: Iterable[BatchId]
+) -> Iterator[AssetMaterialization]:
+    """Yields the materialisations of a stage for those of some batches for which it has run, as the ledger has them.
 
-    For a batch that is due again, that is what was there before the newest event: so Dagster finds it stale.
+    The tags name the run, and what it has read, as Dagster notes it. For a batch that is due again, that is what was
+    there before the newest event: so Dagster finds it stale.
     """
+    runs = {batch: run for batch in batches if (run := ledger.state(stage, batch).last) is not None}
+    if not runs:
+        return
     side = spec.definition.side_of(stage)
     read = [
         _Shown(instance, asset_key(spec, up), DagsterEventType.ASSET_MATERIALIZATION)
@@ -130,19 +134,21 @@ def tags_of(
     ]
     if side is not None:
         read.append(_Shown(instance, input_key(spec, side), DagsterEventType.ASSET_OBSERVATION))
-    keys = [batch.key for batch in batches]
+    keys = [batch.key for batch in runs]
     found = [(one.key.to_user_string(), one.versions(keys), one.events(keys)) for one in read]
-    made = {}
-    for batch in batches:
-        run, due = ledger.state(stage, batch).last, ledger.due.has(stage, batch)
-        assert run is not None
-        tags = {DATA_VERSION: run.run_id, _CODE_VERSION: run.run_id, _IS_OURS: "true"}
+    for batch, run in runs.items():
+        due, tags = ledger.due.has(stage, batch), _of_version(run.run_id) | {_CODE_VERSION: run.run_id}
         for path, versions, events in found:
             event = events.get(batch.key)
             tags[f"{_READ_VERSION}/{path}"] = versions.get(batch.key, _NONE_YET)
             tags[f"{_READ_EVENT}/{path}"] = _NO_EVENT if event is None else str(event - due)
-        made[batch] = tags
-    return made
+        shown = of_batch(spec, ledger, stage, batch)
+        yield AssetMaterialization(asset_key(spec, stage), partition=batch.key, metadata=shown, tags=tags)
+
+
+def _of_version(version: str) -> dict[str, str]:
+    """Returns the tags of an event with a data version of ours."""
+    return {DATA_VERSION: version, _IS_OURS: "true"}
 
 
 def _lacking(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> Iterator[LedgerEvent]:
@@ -165,8 +171,7 @@ def _lacking(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> I
                 if is_first or not ledger.due.has(reader, batch):  # what Dagster noted of the run is older than this
                     done[reader].add(batch)
         for stage in stages:
-            ran = [batch for batch in some if batch in done[stage] and ledger.state(stage, batch).last is not None]
-            yield from _successes(instance, spec, ledger, stage, ran)
+            yield from successes(instance, spec, ledger, stage, (batch for batch in some if batch in done[stage]))
     newest = max(done[spec.definition.result_stage], default=None)
     if newest is not None and (now := observed(spec, [newest])) is not None:
         yield now
@@ -175,10 +180,8 @@ def _lacking(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> I
 
 
 def _landed(spec: PipelineSpec, ledger: Ledger, side: Side, batch: BatchId, version: str) -> AssetObservation:
-    tags = {DATA_VERSION: version, _IS_OURS: "true"}
-    return AssetObservation(
-        input_key(spec, side), partition=batch.key, metadata=of_landing(ledger, side, batch), tags=tags
-    )
+    told = of_landing(ledger, side, batch)
+    return AssetObservation(input_key(spec, side), partition=batch.key, metadata=told, tags=_of_version(version))
 
 
 def _sources(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> Iterator[AssetMaterialization]:
@@ -197,7 +200,7 @@ def _sources(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> I
         yield AssetMaterialization(
             key,
             metadata={"batch": int(newest["batch"]), "files": len(newest["files"]), "pipeline": spec.name},
-            tags={DATA_VERSION: newest["input"], _IS_OURS: "true"},
+            tags=_of_version(newest["input"]),
         )
 
 
@@ -221,16 +224,6 @@ def _not_shown(
     known = _Shown(instance, asset_key(spec, stage), DagsterEventType.ASSET_MATERIALIZATION).versions()
     last = {batch: ledger.state(stage, batch).last for batch in batches}
     return {batch for batch, run in last.items() if run is not None and known.get(batch.key) != run.run_id}
-
-
-def _successes(
-    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, stage: str, batches: Sequence[BatchId]
-) -> Iterator[AssetMaterialization]:
-    key = asset_key(spec, stage)
-    tags = tags_of(instance, spec, ledger, stage, batches) if batches else {}
-    for batch in batches:
-        shown = of_batch(spec, ledger, stage, batch)
-        yield AssetMaterialization(key, partition=batch.key, metadata=shown, tags=tags[batch])
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.failures import failing
-from fk_pipeline.resources.names import asset_key, partitions_name, pool_of
+from fk_pipeline.resources.names import RANGE_FIRST, RANGE_LAST, asset_key, partitions_name, pool_of
 from fk_pipeline.rules.scan import SAMPLE
 from fk_pipeline.rules.suites import Depth, suite_of
 from fk_pipeline.spec import PipelineSpec
@@ -220,8 +220,8 @@ def batches_of(tags: Mapping[str, str], partitions: Sequence[str] = ()) -> Batch
         partitions: all partitions in Dagster's order, which is the order in which they were added; a range of Dagster
             is a range in this order.
     """
-    first = tags.get("dagster/asset_partition_range_start") or tags.get("dagster/partition")
-    last = tags.get("dagster/asset_partition_range_end") or first
+    first = tags.get(RANGE_FIRST) or tags.get("dagster/partition")
+    last = tags.get(RANGE_LAST) or first
     if not first or not last:
         return None
     keys = {first, last}

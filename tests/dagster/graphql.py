@@ -82,7 +82,7 @@ class Dagster:
         }
 
     def stale(self, asset: Sequence[str], *partitions: str) -> list[str]:
-        """Those of some partitions that Dagster shows as stale."""
+        """Returns the partitions that Dagster shows as stale, of some."""
         query = (
             "query Q($key: AssetKeyInput!, $partition: String) { assetNodeOrError(assetKey: $key) {"
             " ... on AssetNode { staleStatus(partition: $partition) } } }"
