@@ -54,6 +54,7 @@ MORE = {
     "Settings.max_unresolved_holes": "expectations.md#the-suites",
     "Settings.data_docs": "expectations.md#data-docs",
     "Settings.automation": "dagster.md#switching-on",
+    "Settings.freshness": "dagster.md#freshness",
     "Settings.sensor_seconds": "dagster.md#the-sensor",
     "Settings.retention_hours": "command.md#compact",
     "Settings.fold_after_hours": "command.md#compact",
@@ -63,7 +64,10 @@ MORE = {
 """Where more is said of a key."""
 
 
-VALUES = {"SideSpec.format": one_of((*inputs.FORMATS, "module:Class"))}
+VALUES = {
+    "SideSpec.format": one_of((*inputs.FORMATS, "module:Class")),
+    "Settings.freshness": "text, or a mapping of `error_after` and `warn_after` to texts",
+}
 """What may stand there, where the type does not tell."""
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from dagster import AllPartitionMapping, AssetDep, AssetKey, AssetSpec, MetadataValue
 
+from fk_pipeline.assets.freshness import freshness_policy
 from fk_pipeline.assets.partitions import batch_partitions
 from fk_pipeline.identity import Side
 from fk_pipeline.resources.names import group_of, input_key, result_read_by, source_key
@@ -32,6 +33,7 @@ def input_asset(spec: PipelineSpec, side: Side) -> AssetSpec:
         owners=spec.owners,
         tags=spec.tags,
         kinds={spec.side(side).format},
+        freshness_policy=freshness_policy(spec),
         description=f"What landed of {side}, batch by batch.",
         metadata={"path": MetadataValue.path(spec.landing(side)), "format": spec.side(side).format},
     )

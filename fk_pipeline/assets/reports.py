@@ -24,6 +24,7 @@ from dagster import (
 )
 
 from fk_pipeline.assets.current import observed
+from fk_pipeline.assets.freshness import report_newest
 from fk_pipeline.assets.partitions import active_runs, update_partitions
 from fk_pipeline.assets.shown import of_batch, of_landing
 from fk_pipeline.expectations.checking import NO_BATCH_FAILED
@@ -68,7 +69,7 @@ def report(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, second
         ledger: its ledger.
         seconds: how long to report at most, without the time to find out; None: all is reported.
     """
-    begun, number = 0.0, 0
+    begun, number = 0.0, report_newest(instance, spec, ledger)
     for event in _lacking(instance, spec, ledger):
         begun = begun or time.monotonic()
         instance.report_runless_asset_event(event)
@@ -187,10 +188,9 @@ def _landed(spec: PipelineSpec, ledger: Ledger, side: Side, batch: BatchId, vers
 def _sources(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> Iterator[AssetMaterialization]:
     """Yields, of each folder or table that is read, the newest batch, unless a pipeline has told of the same files."""
     for one in spec.definition.inputs:
-        lists = [row for (_, side), row in ledger.files.lists.items() if side == one.name and row["files"]]
-        if not lists or result_read_by(spec, one.stage) is not None:
+        newest, key = ledger.files.newest(one.name), source_key(spec, one.name)
+        if newest is None or result_read_by(spec, one.stage) is not None:
             continue
-        newest, key = max(lists, key=lambda row: row["entry"]), source_key(spec, one.name)
         record = instance.get_latest_materialization_event(key)
         shown = record.asset_materialization if record is not None else None
         if record is not None and shown is not None:

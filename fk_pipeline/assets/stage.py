@@ -2,7 +2,6 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
 from collections.abc import Sequence
-from datetime import timedelta
 
 from dagster import (
     AssetExecutionContext,
@@ -11,12 +10,12 @@ from dagster import (
     BackfillPolicy,
     Config,
     DataVersion,
-    FreshnessPolicy,
     asset,
 )
 from pydantic import Field
 
 from fk_pipeline.assets.current import observed
+from fk_pipeline.assets.freshness import freshness_policy
 from fk_pipeline.assets.partitions import batch_partitions, update_partitions
 from fk_pipeline.assets.shown import Log, description_of, of_batch, of_definition
 from fk_pipeline.cdc.notices import HELD_BACK
@@ -73,7 +72,7 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
         pool=pool_of(spec),
         description=description_of(spec, definition),
         metadata=of_definition(spec, stage, table),
-        freshness_policy=_freshness(spec) if stage == spec.definition.result_stage else None,
+        freshness_policy=freshness_policy(spec) if stage == spec.definition.result_stage else None,
     )
     def materialise(
         context: AssetExecutionContext, config: StageConfig, spark: FkSparkResource, landing_zone: LandingZoneResource
@@ -148,9 +147,3 @@ def _deps(spec: PipelineSpec, stage: str) -> list[AssetKey]:
     return [asset_key(spec, up) for up in spec.definition.stage(stage).upstream] + (
         [] if side is None else [input_key(spec, side)]
     )
-
-
-def _freshness(spec: PipelineSpec) -> FreshnessPolicy | None:
-    """Returns the policy that makes the result stale after `fresh_hours` without a materialised batch; None without."""
-    hours = spec.settings.fresh_hours
-    return None if hours is None else FreshnessPolicy.time_window(fail_window=timedelta(hours=hours))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -13,11 +14,17 @@ from pydantic import (
 )
 
 from fk_pipeline.spec.base import Frozen, problem
+from fk_pipeline.spec.durations import Span, span
 
 
 def _as_word(value: Any) -> Any:
     """Returns what YAML made of `on` and `off` as these words again; anything else unchanged."""
     return ("on" if value else "off") if isinstance(value, bool) else value
+
+
+def _as_error(value: Any) -> Any:
+    """Returns a span of time alone as the one after which there is an error; anything else unchanged."""
+    return {"error_after": value} if isinstance(value, str) else value
 
 
 Switch = Annotated[Literal["on", "off"], BeforeValidator(_as_word)]
@@ -29,6 +36,34 @@ FAN_OUT_WITHIN_BUDGET = "fan_out_within_budget"
 
 StageName = Annotated[str, "stage"]
 """A stage of the kind of join."""
+
+
+SHORTEST_FRESHNESS = timedelta(minutes=1)
+"""The shortest span after which Dagster can call an asset stale: it looks every 30 seconds."""
+
+
+class Freshness(Frozen):
+    """How long ago the newest batch may have landed, in the words of dbt."""
+
+    error_after: Span
+    """How long ago it may be before that is an error."""
+    warn_after: Span | None = None
+    """How long ago it may be before there is a warning; less than `error_after`."""
+
+    @property
+    def windows(self) -> tuple[timedelta, timedelta | None]:
+        """How long it is no error, and how long there is no warning."""
+        return span(self.error_after), None if self.warn_after is None else span(self.warn_after)
+
+    @model_validator(mode="after")
+    def _possible(self) -> Freshness:
+        error, warn = self.windows
+        for name, length in (("error_after", error), ("warn_after", warn)):
+            if length is not None and length < SHORTEST_FRESHNESS:
+                raise problem("the shortest span that Dagster can watch is 1 minute", name)
+        if warn is not None and warn >= error:
+            raise problem(f"it must be shorter than error_after, which is {self.error_after}", "warn_after")
+        return self
 
 
 class Settings(Frozen):
@@ -70,8 +105,9 @@ class Settings(Frozen):
     """How long the sensor waits after a failed run of a batch; after each further one twice as long, up to an hour."""
     max_failures: int = Field(default=5, ge=1)
     """A batch that failed this often in a row is left alone by the sensor until somebody runs it."""
-    fresh_hours: float | None = Field(default=24, gt=0)
-    """Dagster calls the result stale when no batch was run for so many hours; null: never."""
+    freshness: Annotated[Freshness, BeforeValidator(_as_error)] | None = None
+    """How long ago the newest batch may have landed, and have been run, before Dagster calls inputs and result stale:
+    `1 day`, or `warn_after` and `error_after`."""
     full_checks_cron: str = "0 2 * * *"
     """When the schedule of the full checks fires, in UTC."""
     maintenance_cron: str = "0 4 * * 0"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -150,17 +149,6 @@ def test_the_assets_say_what_the_pipeline_file_says_of_the_data(rows_pipeline: A
     assert not full.asset_layer.selected_asset_keys
     for each in (job, full):
         assert {key.asset_key for key in each.asset_layer.asset_graph.asset_check_keys} == stages
-
-
-def test_the_result_is_stale_after_a_day_unless_the_pipeline_file_says_otherwise(rows_pipeline: Any) -> None:
-    def policy(settings: str, stage: str) -> Any:
-        made = rows_pipeline("left", settings=settings)
-        return definitions([made.pipeline]).get_repository_def().asset_graph.get(asset_key(made.pipeline.spec, stage))
-
-    assert policy("{}", "resolved_join").freshness_policy.fail_window.to_timedelta() == timedelta(hours=24)
-    assert policy("{fresh_hours: 2}", "resolved_join").freshness_policy.fail_window.to_timedelta() == timedelta(hours=2)
-    assert policy("{fresh_hours: null}", "resolved_join").freshness_policy is None
-    assert policy("{}", "responses").freshness_policy is None
 
 
 def test_two_pipelines_of_two_calls_are_merged_when_one_brings_the_resources(rows_pipeline: Any) -> None:

@@ -105,6 +105,11 @@ class FileLog:
         row = self.lists.get((batch, side))
         return row["entry"] if row else 0
 
+    def newest(self, side: Side) -> dict[str, Any] | None:
+        """Returns the row of the batch of which files of a side were listed last; None if no batch has any."""
+        rows = (row for (_, of), row in self.lists.items() if of == side and row["files"])
+        return max(rows, key=lambda row: row["entry"], default=None)
+
     def record(self, files: Sequence[tuple[str, LandedFile]]) -> list[BatchId]:
         """Records discovered and changed files, and the new file lists of their batches, which become due.
 
