@@ -36,6 +36,7 @@ def test_what_a_page_shows_can_be_read(page: Path, tmp_path: Path) -> None:
             tell(page, tmp_path, None, block, {})
 
 
+@pytest.mark.filterwarnings("ignore:.*map_(resolved_)?asset_specs")  # a preview of Dagster
 @pytest.mark.usefixtures("python_on_executors")  # a reader makes frames of Python rows
 @pytest.mark.spark
 @pytest.mark.docs
