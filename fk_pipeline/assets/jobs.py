@@ -18,6 +18,7 @@ from dagster import (
     RunRequest,
     ScheduleDefinition,
     ScheduleEvaluationContext,
+    SkipReason,
     TableColumn,
     TableRecord,
     TableSchema,
@@ -31,7 +32,7 @@ from dagster import (
 # The type that `define_asset_job` returns: Dagster does not export it.
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 
-from fk_pipeline.errors import UsageError
+from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource
 from fk_pipeline.resources.failures import failing
@@ -157,15 +158,39 @@ def upkeep_job(spec: PipelineSpec) -> JobDefinition:
     return maintenance
 
 
+def _has_result(spec: PipelineSpec) -> bool:
+    """Returns whether a run of a pipeline has made its result: without it, every full check fails.
+
+    If the ledger cannot be read, the checks are to say so.
+    """
+    try:
+        ledger = Pipeline(spec).ledger()
+    except FkPipelineError:
+        return True
+    return any(ledger.state(spec.definition.result_stage, batch).succeeded is not None for batch in ledger.batches)
+
+
+def _nothing_to_check(specs: Sequence[PipelineSpec]) -> SkipReason:
+    """Returns why a schedule requests no run."""
+    return SkipReason(
+        f"no run of {', '.join(spec.name for spec in specs)} has succeeded yet: there is nothing to check"
+    )
+
+
 def full_checks_schedule(spec: PipelineSpec) -> ScheduleDefinition:
     """Returns the schedule of the full checks of one pipeline."""
-    return ScheduleDefinition(
+
+    @schedule(
         name=f"{spec.name}_nightly_full_checks",
         job_name=f"{spec.name}_full_checks",
         cron_schedule=spec.settings.full_checks_cron,
         default_status=_status([spec]),
         description=f"Every check of {spec.name} on the whole tables, and the proof of the result.",
     )
+    def nightly() -> RunRequest | SkipReason:
+        return RunRequest() if _has_result(spec) else _nothing_to_check([spec])
+
+    return nightly
 
 
 def upkeep_schedule(spec: PipelineSpec) -> ScheduleDefinition:
@@ -202,10 +227,12 @@ def shared_full_checks(specs: Sequence[PipelineSpec]) -> ScheduleDefinition:
         default_status=_status(specs),
         description="Every check on the whole tables, and the proof of the result: one run per pipeline.",
     )
-    def nightly(context: ScheduleEvaluationContext) -> list[RunRequest]:
+    def nightly(context: ScheduleEvaluationContext) -> list[RunRequest] | SkipReason:
         assert context.repository_def is not None
         graph = context.repository_def.asset_graph
-        parts = {spec.name: sorted(_full_checks(spec).resolve_checks(graph)) for spec in specs}
+        parts = {spec.name: sorted(_full_checks(spec).resolve_checks(graph)) for spec in specs if _has_result(spec)}
+        if not parts:
+            return _nothing_to_check(specs)
         return [
             RunRequest(_run_key(context, name), asset_selection=[], asset_check_keys=checks, tags={PIPELINE_TAG: name})
             for name, checks in parts.items()

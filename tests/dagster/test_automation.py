@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,18 +18,42 @@ from dagster import (
     build_schedule_context,
     validate_run_config,
 )
+from dagster._core.definitions.schedule_definition import ScheduleExecutionData
 
 from fk_pipeline.definitions import _pipelines, definitions
+from fk_pipeline.errors import StateError
+from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.spec import load_spec
 
 NIGHT = datetime(2026, 1, 4, 2, tzinfo=UTC)
 
 
 @pytest.fixture
-def two(rows_pipeline: Any) -> list[Path]:
+def never_run(rows_pipeline: Any) -> list[Path]:
     """The files of two pipelines, `tested` and `another`."""
     first, second = rows_pipeline("left").file, rows_pipeline("inner").file
     second.write_text(second.read_text().replace("name: tested", "name: another", 1))
     return [first, second]
+
+
+@pytest.fixture
+def two(never_run: list[Path]) -> list[Path]:
+    """The same, which have run by their ledgers."""
+    for file in never_run:
+        has_run(file)
+    return never_run
+
+
+def has_run(file: Path, stages: Sequence[Stage] = tuple(Stage)) -> None:
+    """Stages run for a batch, as the ledger hears of it."""
+    (file.parent / "landing" / "left" / "1.jsonl").write_text('{"op": "u", "id": 1}\n')
+    pipeline = Pipeline(load_spec(file))
+    [batch] = pipeline.discover().batches
+    ledger = pipeline.ledger()
+    for stage in stages:
+        ledger.start(stage, [batch], f"run of {stage}", {})
+        ledger.runs.succeed({batch: {}}, {}, 0.1)
 
 
 def with_settings(file: Path, settings: str) -> None:
@@ -36,11 +61,16 @@ def with_settings(file: Path, settings: str) -> None:
     file.write_text("\n".join([*lines, f"settings: {settings}", ""]))
 
 
-def requested(repository: RepositoryDefinition, schedule: str) -> list[RunRequest]:
-    """What a tick of a schedule requests, evaluated as the daemon has it evaluated."""
+def tick(repository: RepositoryDefinition, schedule: str) -> ScheduleExecutionData:
+    """A tick of a schedule, evaluated as the daemon has it evaluated."""
     with DagsterInstance.ephemeral() as instance:
         context = build_schedule_context(instance, NIGHT, repository_def=repository)
-        return [*(repository.get_schedule_def(schedule).evaluate_tick(context).run_requests or ())]
+        return repository.get_schedule_def(schedule).evaluate_tick(context)
+
+
+def requested(repository: RepositoryDefinition, schedule: str) -> list[RunRequest]:
+    """What a tick of a schedule requests."""
+    return [*(tick(repository, schedule).run_requests or ())]
 
 
 def on(repository: RepositoryDefinition) -> set[str]:
@@ -87,6 +117,32 @@ def test_a_pipeline_with_times_of_its_own_keeps_its_own_schedule(two: list[Path]
     }
     assert [one.tags["fk_pipeline/pipeline"] for one in requested(repository, "fk_nightly_full_checks")] == ["tested"]
     assert on(repository) == {"another_new_batches", "another_nightly_full_checks", "fk_weekly_maintenance"}
+
+
+def test_what_has_no_result_yet_is_not_checked_at_night(never_run: list[Path]) -> None:
+    first, second = never_run
+    shared = "fk_nightly_full_checks"
+    repository = definitions(never_run).get_repository_def()
+    assert requested(repository, shared) == []
+    why = "no run of tested, another has succeeded yet: there is nothing to check"
+    assert tick(repository, shared).skip_message == why
+    has_run(first, tuple(Stage)[:-1])
+    assert requested(repository, shared) == [], "its result is still missing"
+    has_run(second)
+    assert [one.tags["fk_pipeline/pipeline"] for one in requested(repository, shared)] == ["another"]
+
+    for file in never_run:
+        with_settings(file, '{full_checks_cron: "0 5 * * *"}')
+    repository = definitions(never_run).get_repository_def()
+    assert len(requested(repository, "another_nightly_full_checks")) == 1
+    why = "no run of tested has succeeded yet: there is nothing to check"
+    assert tick(repository, "tested_nightly_full_checks").skip_message == why
+
+    [log] = second.parent.glob("warehouse/another/**/runs/_delta_log/00000000000000000000.json")
+    log.write_text("{")
+    with pytest.raises(StateError):
+        Pipeline(load_spec(second)).ledger()
+    assert len(requested(repository, "another_nightly_full_checks")) == 1, "the checks say what is wrong"
 
 
 @pytest.mark.parametrize(
