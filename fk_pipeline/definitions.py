@@ -17,7 +17,7 @@ from typing import Any
 from dagster import BetaWarning, ConfigurableResource, Definitions, in_process_executor
 
 from fk_pipeline.assets import assets_of, sources_of
-from fk_pipeline.assets.chains import chain_jobs
+from fk_pipeline.assets.chains import chain_jobs, readers_jobs
 from fk_pipeline.assets.jobs import batches_job, full_checks_job, schedules, upkeep_job
 from fk_pipeline.assets.sensors import batches_sensor
 from fk_pipeline.contract import loaded
@@ -66,6 +66,7 @@ def definitions_with(
     """
     refuse_same_name(specs)
     jobs = {spec.name: batches_job(spec) for spec in specs}
+    readers = readers_jobs(specs)
     return Definitions(
         assets=[
             *sources_of(specs),
@@ -75,11 +76,12 @@ def definitions_with(
         jobs=[
             *jobs.values(),
             *chain_jobs(specs),
+            *readers.values(),
             *[full_checks_job(spec) for spec in specs],
             *[upkeep_job(spec) for spec in specs],
         ],
         schedules=schedules(specs, shared=shared),
-        sensors=[batches_sensor(spec, jobs[spec.name]) for spec in specs],
+        sensors=[batches_sensor(spec, readers.get(spec.name, jobs[spec.name]).name) for spec in specs],
         resources=resources,
         executor=in_process_executor,
     )

@@ -1,8 +1,7 @@
-"""The job of a pipeline that reads results of others: these run first, each to its end, then the pipeline itself."""
+"""The jobs of pipelines that read results of others: what feeds one before it, what reads its result after it."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from dagster import (
@@ -30,10 +29,19 @@ from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import CheckFailedError, HeldBackError
 from fk_pipeline.expectations.checks import evaluations
 from fk_pipeline.expectations.validation import Validator, import_early
+from fk_pipeline.identity import BatchId, BatchRange
+from fk_pipeline.passes import finish, run_due
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.failures import failing
-from fk_pipeline.resources.names import chain_job_name, chain_tag, pool_of
+from fk_pipeline.resources.names import (
+    RANGE_FIRST,
+    RANGE_LAST,
+    chain_job_name,
+    chain_tag,
+    pool_of,
+    readers_job_name,
+)
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import results_read, with_known_types
 from fk_pipeline.store.waiting import hearing
@@ -43,36 +51,85 @@ _BEFORE = "before"
 
 def chain_jobs(specs: Sequence[PipelineSpec]) -> list[JobDefinition]:
     """Returns a job per pipeline that reads, directly or not, the result of another of these pipelines."""
-    by_file = {spec.file.resolve(): spec for spec in specs}
-    feeding = {spec.name: _feeding(spec, by_file) for spec in specs}
-    ops = {spec.name: _run_of(spec, bool(feeding[spec.name])) for spec in specs}
-    return [_job(spec, feeding, ops) for spec in specs if feeding[spec.name]]
+    feeding = _feeding(specs)
+    ops = {spec.name: _run_of(spec, waits=bool(feeding[spec.name])) for spec in specs}
+    jobs = []
+    for spec in specs:
+        fed_by = _closure(spec.name, feeding)
+        if fed_by:
+            about = f"All that is due of {', '.join(fed_by[::-1])} and {spec.name}, in this order, checked."
+            jobs.append(_job(chain_job_name(spec), about, [spec.name, *fed_by], feeding, ops))
+    return jobs
 
 
-def _feeding(spec: PipelineSpec, by_file: dict[Path, PipelineSpec]) -> list[str]:
-    """Returns the names of the pipelines whose results a pipeline reads directly."""
-    return list(dict.fromkeys(by_file[file].name for file in results_read(spec) if file in by_file))
+def readers_jobs(specs: Sequence[PipelineSpec]) -> dict[str, JobDefinition]:
+    """Returns, per pipeline whose result others of these read, the job that runs batches of it, and then all of them.
+
+    The sensor requests it: whatever lands at the head of a chain is in every result behind it when the run ends.
+    """
+    feeding, jobs = _feeding(specs), {}
+    read_by = {name: [other for other, fed in feeding.items() if name in fed] for name in feeding}
+    by_name = {spec.name: spec for spec in specs}
+    for spec in specs:
+        readers = _closure(spec.name, read_by)
+        if readers:
+            names = [spec.name, *readers]
+            ops = {spec.name: _run_of(spec, waits=False, requested=True)}
+            ops |= {name: _run_of(by_name[name], waits=True) for name in readers}
+            within = {name: [one for one in feeding[name] if one in names] for name in readers} | {spec.name: []}
+            about = (
+                f"The batches of {spec.name} that are asked for, then all that is due of {', '.join(readers)}, checked."
+            )
+            jobs[spec.name] = _job(readers_job_name(spec), about, names, within, ops)
+    return jobs
 
 
-def _job(spec: PipelineSpec, feeding: dict[str, list[str]], ops: dict[str, OpDefinition]) -> JobDefinition:
-    names = [spec.name]
-    for name in names:
-        names += [other for other in feeding[name] if other not in names]
+def _feeding(specs: Sequence[PipelineSpec]) -> dict[str, list[str]]:
+    """Returns, per pipeline, the names of those of these pipelines whose results it reads directly."""
+    by_file = {spec.file.resolve(): spec.name for spec in specs}
+    return {
+        spec.name: list(dict.fromkeys(by_file[file] for file in results_read(spec) if file in by_file))
+        for spec in specs
+    }
+
+
+def _closure(name: str, next_to: Mapping[str, Sequence[str]]) -> list[str]:
+    """Returns all names that can be reached from one, without it."""
+    names = [name]
+    for one in names:
+        names += [other for other in next_to[one] if other not in names]
+    return names[1:]
+
+
+def _job(
+    job_name: str,
+    description: str,
+    names: Sequence[str],
+    feeding: Mapping[str, Sequence[str]],
+    ops: Mapping[str, OpDefinition],
+) -> JobDefinition:
+    """Returns the job that runs some pipelines, each after those that feed it."""
     needed = {
         ops[name].name: {_BEFORE: FromAll([From(ops[other].name) for other in feeding[name]])}
         for name in names
         if feeding[name]
     }
     return GraphDefinition(
-        name=chain_job_name(spec),
-        description=f"All that is due of {', '.join(names[:0:-1])} and {spec.name}, in this order, checked.",
+        name=job_name,
+        description=description,
         node_defs=[ops[name] for name in names],
         dependencies=cast("Any", needed),
     ).to_job(executor_def=in_process_executor, tags={chain_tag(name): "" for name in names})
 
 
-def _run_of(spec: PipelineSpec, waits: bool) -> OpDefinition:
-    """Returns the op that runs what is due of a pipeline, and checks every stage before the next."""
+def _run_of(spec: PipelineSpec, *, waits: bool, requested: bool = False) -> OpDefinition:
+    """Returns the op that runs what is due of a pipeline, and checks every stage before the next.
+
+    Args:
+        spec: the pipeline.
+        waits: whether other pipelines run before it.
+        requested: whether it runs only the batches that the tags of the run name, if they name any.
+    """
 
     @op(
         name=f"run_{spec.name}",
@@ -81,19 +138,27 @@ def _run_of(spec: PipelineSpec, waits: bool) -> OpDefinition:
         pool=pool_of(spec),
         description=f"Discovers the batches of {spec.name} and runs all that is due.",
     )
-    def run_due(
+    def run_due_stages(
         context: OpExecutionContext, spark: FkSparkResource, landing_zone: LandingZoneResource
     ) -> Iterator[AssetMaterialization | AssetObservation]:
         import_early()
         with failing():
             pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
-            yield from _run(context, pipeline)
+            yield from _run(context, pipeline, _asked_for(context) if requested else None)
 
-    return run_due
+    return run_due_stages
 
 
-def _run(context: OpExecutionContext, pipeline: Pipeline) -> Iterator[AssetMaterialization | AssetObservation]:
-    """Runs what is due of a pipeline, and yields what Dagster shows of it.
+def _asked_for(context: OpExecutionContext) -> BatchRange | None:
+    """Returns the range that the tags of a run name; None if it has none."""
+    first, last = (context.run.tags.get(tag) for tag in (RANGE_FIRST, RANGE_LAST))
+    return None if first is None or last is None else BatchRange(BatchId.from_key(first), BatchId.from_key(last))
+
+
+def _run(
+    context: OpExecutionContext, pipeline: Pipeline, asked: BatchRange | None
+) -> Iterator[AssetMaterialization | AssetObservation]:
+    """Runs what is due of a pipeline, or of some of its batches, and yields what Dagster shows of it.
 
     Raises:
         CheckFailedError, HeldBackError: batches were left out; the others ran.
@@ -101,9 +166,16 @@ def _run(context: OpExecutionContext, pipeline: Pipeline) -> Iterator[AssetMater
     stopped: CheckFailedError | HeldBackError | None = None
     log = Log(context)
     with hearing(log.warning):
+        if asked is not None:
+            for notice in pipeline.discover().notices:
+                log.info(str(notice))
+            finish(pipeline)
         for stage in pipeline.spec.definition.stage_names:
             try:
-                done: Sequence[StageRun] = pipeline.run(stages=[stage], tell=log.info)
+                if asked is None:
+                    done: Sequence[StageRun] = pipeline.run(stages=[stage], tell=log.info)
+                else:
+                    done = _run_among(pipeline, stage, asked)
             except (CheckFailedError, HeldBackError) as error:  # it left batches out; the others go on
                 stopped, done = stopped or error, error.done
             for result in done:
@@ -111,6 +183,27 @@ def _run(context: OpExecutionContext, pipeline: Pipeline) -> Iterator[AssetMater
     if stopped is not None:
         raise stopped
     _refuse_red_result(pipeline)
+
+
+def _run_among(pipeline: Pipeline, stage: str, asked: BatchRange) -> list[StageRun]:
+    """Runs a stage for those batches of a range that are due.
+
+    Raises:
+        CheckFailedError: it left batches out.
+    """
+    done: list[StageRun] = []
+
+    def run_if_due(_: str, batches: BatchRange) -> StageRun | None:
+        result = pipeline.runner.run_due(stage, batches)
+        done.extend([] if result is None else [result])
+        return result
+
+    refusing = run_due(pipeline, stage, run_if_due, [batch for batch in pipeline.ledger().batches if batch in asked])
+    if refusing:
+        error = check_failed(refusing, pipeline.spec, pipeline.ledger())
+        error.done = done
+        raise error
+    return done
 
 
 def _refuse_red_result(pipeline: Pipeline) -> None:

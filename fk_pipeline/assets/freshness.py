@@ -41,7 +41,7 @@ def report_newest(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger)
         record = instance.get_latest_materialization_event(key)
         if record is None or record.timestamp < landed_at:
             batch = BatchId(newest["batch"])
-            shown = AssetMaterialization(key, partition=batch.key, metadata=of_landing(ledger, one.name, batch))
+            shown = AssetMaterialization(key, partition=batch.key, metadata=of_landing(spec, ledger, one.name, batch))
             _report_at(instance, shown, landed_at)
             number += 1
     return number

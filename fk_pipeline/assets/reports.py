@@ -181,7 +181,7 @@ def _lacking(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> I
 
 
 def _landed(spec: PipelineSpec, ledger: Ledger, side: Side, batch: BatchId, version: str) -> AssetObservation:
-    told = of_landing(ledger, side, batch)
+    told = of_landing(spec, ledger, side, batch)
     return AssetObservation(input_key(spec, side), partition=batch.key, metadata=told, tags=_of_version(version))
 
 

@@ -17,7 +17,6 @@ from dagster import (
 )
 
 from fk_pipeline.assets.due import due_now, ranges, why_not_again
-from fk_pipeline.assets.jobs import AssetJob
 from fk_pipeline.assets.partitions import active_runs, update_partitions
 from fk_pipeline.assets.reports import REPORT_SECONDS, report, report_landed
 from fk_pipeline.assets.shown import Log
@@ -54,10 +53,14 @@ class _Tries:
         same = RunsFilter(job_name=job_name, tags=self.tags)
         self.number = instance.get_runs_count(same)
         self._failed = []
-        done = [state.finished_at for (_, b), state in ledger.runs.stages.items() if b in batches and state.finished_at]
+        states = [state for (_, b), state in ledger.runs.stages.items() if b in batches]
+        done = [state.finished_at for state in states if state.finished_at]
+        all_done = bool(done) and all(state.last_event == "succeeded" for state in states)
         for record in instance.get_run_records(same, limit=LOOKED_AT):
             if record.dagster_run.status not in ENDED_BADLY or (done and _ended(record) < max(done)):
                 break
+            if all_done and record.start_time and record.start_time <= min(done).timestamp():
+                break  # it did these batches, and failed at something else: a pipeline that reads the result
             self._failed.append(record)
 
     def why_not_again(self, spec: PipelineSpec, batches: BatchRange, now: datetime) -> str | None:
@@ -87,15 +90,19 @@ def _show(context: SensorEvaluationContext, spec: PipelineSpec, ledger: Ledger, 
         context.update_cursor(now)
 
 
-def batches_sensor(spec: PipelineSpec, job: AssetJob) -> SensorDefinition:
+def batches_sensor(spec: PipelineSpec, job_name: str) -> SensorDefinition:
     """Returns the sensor that adds the partition of every batch and requests a run over the first range that is due.
 
     The warehouse has the due work, so a lost cursor or a lost Dagster home changes nothing.
+
+    Args:
+        spec: the pipeline.
+        job_name: the job that it requests runs of: all stages, or these and then the pipelines that read the result.
     """
 
     @sensor(
         name=f"{spec.name}_new_batches",
-        job=job,
+        job_name=job_name,
         minimum_interval_seconds=spec.settings.sensor_seconds,
         default_status=DefaultSensorStatus.RUNNING if spec.settings.automation == "on" else DefaultSensorStatus.STOPPED,
         description=f"Runs {spec.name} for new and changed landing files.",
@@ -130,7 +137,7 @@ def batches_sensor(spec: PipelineSpec, job: AssetJob) -> SensorDefinition:
         waiting = list(due.waiting)
         partitions = instance.get_dynamic_partitions(partitions_name(spec))
         for batches in ranges(due.batches, partitions, spec.settings.max_batches_per_run, alone=due.failed):
-            tries = _Tries(instance, job.name, batches, ledger)
+            tries = _Tries(instance, job_name, batches, ledger)
             why = tries.why_not_again(spec, batches, now)
             if why is None:
                 for reason in waiting:

@@ -5,6 +5,8 @@ Texts that may have names from outside, such as those of landing files, are show
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +22,16 @@ from dagster import (
     TableSchema,
 )
 
+from fk_pipeline.cdc.table_versions import names_versions, version_range
 from fk_pipeline.contract import StageDef, loaded
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import escaped
-from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.identity import BatchId, BatchRange, Side, parse_batches
 from fk_pipeline.resources.names import asset_key, result_read_by
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.commits import commits
 from fk_pipeline.store.ledger.runs import StageState
 from fk_pipeline.store.schemas import Table
 
@@ -52,6 +56,8 @@ OF_LANDING = {
     "files": "number of files, or of versions of a Delta table",
     "bytes": "their size",
     "first files": "up to 20 of them, in the order in which they are read",
+    "batches of PIPELINE": "only of what reads the result of another pipeline: those of its batches whose runs wrote "
+    "the versions, as far as the log of the table has them",
     "note": "only of a batch that was withdrawn",
 }
 """The metadata of an observation of what landed, per name its meaning."""
@@ -160,16 +166,36 @@ def of_state(spec: PipelineSpec, stage: str, state: StageState, files: int | Non
     return shown | _lineage(spec, stage)
 
 
-def of_landing(ledger: Ledger, side: Side, batch: BatchId) -> dict[str, Any]:
+def of_landing(spec: PipelineSpec, ledger: Ledger, side: Side, batch: BatchId) -> dict[str, Any]:
     """Returns the metadata of what landed of a batch on a side: its files in the order in which they are read."""
     files = ledger.files.of(batch, side)
     shown = [TableRecord({"file": escaped(file.path), "bytes": file.size}) for file in files[:FILES_SHOWN]]
     schema = TableSchema([TableColumn("file", "string"), TableColumn("bytes", "int")])
-    return {
+    told = {
         "files": len(files),
         "bytes": sum(file.size for file in files),
         "first files": MetadataValue.table(shown, schema),
-    } | ({"note": "the batch was withdrawn"} if ledger.files.is_removed(batch, side) else {})
+    }
+    result = result_read_by(spec, spec.definition.input(side).stage)
+    read = _batches_read([spec.location(file.path) for file in files]) if result is not None else ""
+    told |= {f"batches of {result.path[-1]}": read} if result is not None and read else {}
+    return told | ({"note": "the batch was withdrawn"} if ledger.files.is_removed(batch, side) else {})
+
+
+def _batches_read(paths: Iterable[str]) -> str:
+    """Returns the batches of another pipeline whose runs wrote some versions of its result, as text: `4..5, 9`.
+
+    They are those in the commits of these versions; of a whole table it is too many to name.
+    """
+    found: dict[BatchRange, None] = {}
+    for table, first, last in (version_range(path) for path in paths if names_versions(path)):
+        if first is None:
+            return f"all up to version {last}"
+        with suppress(OSError, ValueError):  # no log there, or commits of somebody else
+            newest = range(last, max(first, last - FILES_SHOWN + 1) - 1, -1)
+            for commit in commits(table, newest):
+                found |= dict.fromkeys(parse_batches(commit.batches) if commit.batches else ())
+    return ", ".join(map(str, sorted(found, key=lambda one: (one.first, one.last))))
 
 
 def _uri(place: str) -> str:

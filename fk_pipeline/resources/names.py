@@ -79,6 +79,11 @@ def chain_job_name(spec: PipelineSpec) -> str:
     return f"{spec.name}_after_its_inputs"
 
 
+def readers_job_name(spec: PipelineSpec) -> str:
+    """Returns the name of the job that runs batches of a pipeline, and then those that read its result."""
+    return f"{spec.name}_and_its_readers"
+
+
 def chain_tag(pipeline: str) -> str:
     """Returns the name of a tag of such a job: it runs this pipeline, among others."""
     return f"fk_pipeline/{pipeline}"

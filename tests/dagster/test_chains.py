@@ -57,17 +57,20 @@ def test_one_job_runs_what_feeds_a_pipeline_before_it(tmp_path: Path, spark: Spa
     land(tmp_path, "payments", 1, {"user": "a", "amount": 5}, {"user": "a", "amount": 6})
     (tmp_path / "payments" / "note\x1b[31m\u202e\u009b1m.txt").touch()
     defs = definitions(files)
-    assert sorted(job.name for job in defs.jobs or () if "after" in job.name) == ["users_after_its_inputs"]
+    chains = ["totals_and_its_readers", "users_after_its_inputs"]
+    assert sorted(job.name for job in defs.jobs or () if "_its_" in job.name) == chains
     graph = defs.get_repository_def().asset_graph
     lineage = graph.get(AssetKey(["users", "right_table"])).metadata["dagster/column_lineage"]
     [total] = lineage.deps_by_column["total"]
     assert (total.asset_key.path, total.column_name) == (["totals"], "total")
 
-    def run(instance: DagsterInstance) -> tuple[bool, Counter[str], dict[str, bool]]:
+    def run(
+        instance: DagsterInstance, name: str = "users_after_its_inputs", tags: dict[str, str] | None = None
+    ) -> tuple[bool, Counter[str], dict[str, bool]]:
         resources = {"spark": FkSparkResource().use(spark), "landing_zone": LandingZoneResource()}
         ours = Definitions(defs.assets, jobs=defs.jobs, executor=defs.executor, resources=resources)
-        job = ours.resolve_job_def("users_after_its_inputs")
-        done = job.execute_in_process(instance=instance, raise_on_error=False)
+        job = ours.resolve_job_def(name)
+        done = job.execute_in_process(instance=instance, raise_on_error=False, tags=tags)
         written = Counter(
             one.asset_key.to_user_string()
             for event in done.get_asset_materialization_events()
@@ -121,6 +124,24 @@ def test_one_job_runs_what_feeds_a_pipeline_before_it(tmp_path: Path, spark: Spa
         totals.run(waive="a large order")
         users.run()
         assert result() == [("a", "Ada", 11), ("b", "Bob", 1007), ("c", "Cleo", None)]
+
+        land(tmp_path, "payments", 4, {"user": "c", "amount": 3})
+        land(tmp_path, "payments", 5, {"user": "a", "amount": 1})
+        tick = evaluated(defs, "totals", instance, {"landing_zone": LandingZoneResource()})
+        [request] = tick.run_requests or []
+        land(tmp_path, "payments", 6, {"user": "a", "amount": 50})
+        ended, written, checks = run(instance, "totals_and_its_readers", dict(request.tags))
+        assert ended
+        assert written["totals"] == 2, "not the batch that nobody asked for"
+        assert written["users"] == 1
+        assert all(checks.values())
+        assert result() == [("a", "Ada", 12), ("b", "Bob", 1007), ("c", "Cleo", 3)], "one request is all it took"
+        assert [batch for batches in totals.due().values() for batch in batches] != []
+        assert not any(users.due().values())
+        told = [one.asset_observation for one in instance.fetch_observations(AssetKey(["users", "right"]), 9).records]
+        read = {one.partition: one.metadata["batches of totals"].value for one in told if one is not None}
+        assert read == {"b00000002": "all up to version 0", "b00000003": "2", "b00000005": "4..5"}
+        assert evaluated(defs, "totals", instance, {"landing_zone": LandingZoneResource()}).run_requests
 
 
 def test_the_sensor_of_a_pipeline_waits_for_a_job_that_runs_it(tmp_path: Path) -> None:

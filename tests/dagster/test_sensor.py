@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import AssetKey, DagsterInstance, DagsterRunStatus
+from dagster import AssetKey, DagsterEvent, DagsterEventType, DagsterInstance, DagsterRunStatus
 from dagster._core.test_utils import create_run_for_test
 
 from fk_pipeline.assets import partitions, sensors
 from fk_pipeline.errors import LandingError
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from tests.dagster.world import ZONE, World
+from tests.dagster.world import JOB, ZONE, World
 
 pytestmark = pytest.mark.usefixtures("empty_zone")
 
@@ -258,6 +258,19 @@ def test_a_run_that_died_before_the_ledger_heard_of_it_is_tried_again_too(world:
         world.dagster_run(DagsterRunStatus.CANCELED)
     clock(1e6)
     assert "the last 5 runs for batches 0 failed" in world.tick()[1][0]
+
+
+def test_a_run_that_did_its_batches_and_failed_at_what_reads_the_result_is_no_failure_of_theirs(world: World) -> None:
+    ZONE.put("left", 0)
+    world.tick()
+    run_id = world.dagster_run(DagsterRunStatus.STARTING)
+    world.instance.report_dagster_event(DagsterEvent(DagsterEventType.RUN_START.value, job_name=JOB), run_id)
+    world.do(0)
+    run = world.instance.get_run_by_id(run_id)
+    assert run is not None
+    world.instance.report_run_failed(run)
+    ZONE.put("left", 0, "2")
+    assert world.tick() == ("0..0", []), "it does not wait"
 
 
 def test_a_range_that_was_mended_by_hand_is_asked_for_again(world: World, clock: Any) -> None:
