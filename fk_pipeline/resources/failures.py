@@ -1,4 +1,4 @@
-"""Errors of ours as Dagster's failures: what, where and why stand first on the page of the run, the fix beside them."""
+"""Errors of ours as Dagster's failures: what, where, why and the fix stand first on the page of the run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def failing() -> Iterator[None]:
     """Raises an error of ours as a failure of the step; its trace is that of its cause, below.
 
     Raises:
-        Failure: there was one. Its description is the message; `fix` and the kind of error are metadata.
+        Failure: there was one. Its description is the whole message: at the end of a run Dagster shows the description
+            before the trace, and no metadata. `fix` and the kind of error are metadata, too.
     """
     try:
         yield
     except FkPipelineError as error:
-        told, fix = str(error).partition("\n  Fix: ")[::2]
         metadata = {"error": MetadataValue.text(type(error).__name__)}
-        if fix:
+        if error.fix:
             metadata = {"fix": MetadataValue.text(escaped(error.fix))} | metadata
-        raise Failure(description=told, metadata=metadata) from error
+        raise Failure(description=str(error), metadata=metadata) from error

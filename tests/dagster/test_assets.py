@@ -15,6 +15,7 @@ from fk_pipeline.assets.partitions import update_partitions
 from fk_pipeline.definitions import definitions
 from fk_pipeline.identity import BatchId
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY, Stage
+from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.names import asset_key
 from fk_pipeline.spec import load_spec
@@ -340,7 +341,7 @@ def test_a_file_that_is_held_back_stops_no_other_batch(rows_pipeline: Any, insta
 
 
 @pytest.mark.spark
-def test_the_sensor_says_which_rebuild_an_edited_pipeline_file_needs(
+def test_sensor_and_run_say_which_rebuild_an_edited_pipeline_file_needs(
     rows_pipeline: Any, instance: DagsterInstance
 ) -> None:
     made = rows_pipeline("left")
@@ -350,6 +351,11 @@ def test_the_sensor_says_which_rebuild_an_edited_pipeline_file_needs(
     refused = evaluated(definitions([made.file]), "tested", instance, {"landing_zone": LandingZoneResource()})
     assert not refused.run_requests
     assert f"fk-pipeline rebuild {made.file} --from changelog" in str(refused.skip_message)
+    made.pipeline = Pipeline(load_spec(made.file), made.pipeline.session)
+    instance.add_dynamic_partitions("tested_batches", ["b00000000"])
+    with pytest.raises(Failure, match="join was 'left', is 'inner'") as failure:
+        job_of(made).execute_in_process(instance=instance, partition_key="b00000000")
+    assert f"\n  Fix: undo the edit, or: fk-pipeline rebuild {made.file}" in str(failure.value), "before any trace"
 
 
 def test_definitions_are_the_module_and_the_function() -> None:
