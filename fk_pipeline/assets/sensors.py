@@ -146,7 +146,7 @@ def batches_sensor(spec: PipelineSpec, job_name: str) -> SensorDefinition:
                 lists = sum(row["version"] for (b, _), row in ledger.files.lists.items() if b in batches)
                 attempts = sum(state.attempts for (_, b), state in ledger.runs.stages.items() if b in batches)
                 key = f"{batches.first.key}..{batches.last.key} lists {lists} attempts {attempts} runs {tries.number}"
-                return SensorResult(run_requests=[RunRequest(run_key=key, tags=tries.tags | {DUE_TAG: ""})])
+                return SensorResult(run_requests=[RunRequest(run_key=key, tags=tries.tags | {DUE_TAG: str(batches)})])
             waiting.append(why)
         return skip(*waiting[:3])
 

@@ -22,7 +22,9 @@ SOURCE_PARTS = 3
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
 DUE_TAG = "fk_pipeline/only-due"
-"""The tag of a run that a sensor requests: each stage runs only for those of its batches that are due by then."""
+"""The tag of a run that a sensor requests: each stage runs only for those of its batches that are due by then.
+
+Its value is the batches, for people: the page of all runs shows it."""
 
 
 def asset_key(spec: PipelineSpec, stage: str) -> AssetKey:
