@@ -12,6 +12,11 @@ from fk_pipeline.identity import Side
 from fk_pipeline.resources.names import group_of, input_key, result_read_by, source_key
 from fk_pipeline.spec import PipelineSpec
 
+_OF_SOURCE = (
+    "Landing files, or a table, that pipelines read. Nothing is reported here: each asset downstream has, for its "
+    "pipeline, the whole path and what landed, batch by batch."
+)
+
 
 def input_asset(spec: PipelineSpec, side: Side) -> AssetSpec:
     """Returns the asset of an input of a pipeline: per batch the files that landed, or the versions of a Delta table.
@@ -49,7 +54,4 @@ def sources_of(specs: Iterable[PipelineSpec]) -> list[AssetSpec]:
         for one in spec.definition.inputs:
             if result_read_by(spec, one.stage) is None:
                 keys[source_key(spec, one.name)] = None
-    return [
-        AssetSpec(key, group_name="sources", description="Landing files, or a table, that pipelines read.")
-        for key in keys
-    ]
+    return [AssetSpec(key, group_name="sources", description=_OF_SOURCE) for key in keys]
