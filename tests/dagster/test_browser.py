@@ -38,6 +38,13 @@ def served(tmp_path: Path) -> Iterator[Served]:
     made.down()
 
 
+WITHOUT = """folder => {
+    const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) texts.currentNode.data = texts.currentNode.data.replaceAll(folder, "");
+}"""
+"""Takes a folder out of all texts of a page."""
+
+
 class Browser:
     """A page, and a screenshot of it where one is wanted."""
 
@@ -75,6 +82,7 @@ class Browser:
     def keep(self, name: str) -> None:
         self.number += 1
         self.page.wait_for_timeout(700)  # what moves has come to rest
+        self.page.evaluate(WITHOUT, f"{self.served.demo}/")  # the documentation has some of these pictures
         self.page.screenshot(path=self.folder / f"{self.number}-{name}.png")
 
 
@@ -158,5 +166,7 @@ def test_an_afternoon_of_an_operator(served: Served, browser: Browser) -> None:
     assert served.dagster.checks(RESULT)["no_stale_row"] == "FAILED"
     browser.open(f"/assets/{PIPELINE}?view=checks&checkDetail=no_stale_row")
     browser.sees("1 row(s) violate it")
+    browser.sees("resolved_join makes it anew")  # the fix
+    browser.sees('{"id":')  # the sample
     browser.keep("red-check")
     assert len(list(browser.folder.glob("[1-7]-*.png"))) == 7
