@@ -39,7 +39,7 @@ from fk_pipeline.resources.failures import failing
 from fk_pipeline.resources.names import asset_key, batches_job_name
 from fk_pipeline.rules.suites import Depth, suite_of
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.load import with_known_types
+from fk_pipeline.spec.edited import with_known_types
 from fk_pipeline.spec.settings import Settings
 
 SHARED = "fk"

@@ -21,13 +21,15 @@ from fk_pipeline.assets.partitions import active_runs, update_partitions
 from fk_pipeline.assets.reports import REPORT_SECONDS, report, report_landed
 from fk_pipeline.assets.shown import Log
 from fk_pipeline.cdc.notices import HELD_BACK
-from fk_pipeline.errors import LeaseTakenError, StateError, escaped
+from fk_pipeline.cdc.zone import LandingZone
+from fk_pipeline.errors import LeaseTakenError, PipelineFileError, StateError, escaped
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import LandingZoneResource
-from fk_pipeline.resources.names import DUE_TAG, RANGE_FIRST, RANGE_LAST, partitions_name
+from fk_pipeline.resources.names import DUE_TAG, FILE_TAG, RANGE_FIRST, RANGE_LAST, partitions_name
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.load import results_read, with_known_types
+from fk_pipeline.spec.edited import as_it_is_now, edited_files, text_of
+from fk_pipeline.spec.load import results_read
 from fk_pipeline.store.ledger import Ledger
 
 ENDED_BADLY = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)
@@ -90,6 +92,52 @@ def _show(context: SensorEvaluationContext, spec: PipelineSpec, ledger: Ledger, 
         context.update_cursor(now)
 
 
+def _tick(context: SensorEvaluationContext, spec: PipelineSpec, zone: LandingZone, job_name: str) -> SensorResult:
+    """Returns the run over the first range of batches with work due that may run now, or why there is none."""
+    instance, now = context.instance, datetime.now(UTC)
+    log = Log(context)
+    pipeline = Pipeline(spec, zone=zone)
+    running = next(iter(active_runs(instance, spec)), None)
+    if running is not None and results_read(spec):  # which may run these, too: their checks have not ended
+        return SensorResult(skip_reason=f"run {running.run_id} is active")
+    try:
+        pipeline.check_fingerprints()
+        found = pipeline.discover(LEASE_SECONDS)
+    except (StateError, LeaseTakenError) as error:
+        return SensorResult(skip_reason=str(error))
+    for notice in found.notices if found.batches else ():
+        log.info(notice.text)
+    ledger = pipeline.ledger()
+    _show(context, spec, ledger, report_all=running is None)
+
+    def skip(*reasons: str) -> SensorResult:
+        return SensorResult(skip_reason=escaped("; ".join(reasons)))
+
+    due = due_now(spec, ledger, now)
+    if not due.batches:
+        held = [str(one) for one in found.notices if one.kind == HELD_BACK]
+        return skip(*[*due.waiting, *held][:3] or ["nothing is due: no new or changed landing files"])
+    if running is not None:
+        count = f"{len(due.batches)} batches wait" if len(due.batches) > 1 else f"batch {due.batches[0]} waits"
+        return skip(f"run {running.run_id} is active; {count} for it")
+    waiting = list(due.waiting)
+    partitions = instance.get_dynamic_partitions(partitions_name(spec))
+    for batches in ranges(due.batches, partitions, spec.settings.max_batches_per_run, alone=due.failed):
+        tries = _Tries(instance, job_name, batches, ledger)
+        why = tries.why_not_again(spec, batches, now)
+        if why is None:
+            tags = {DUE_TAG: str(batches), FILE_TAG: text_of(spec)}
+            for reason in waiting:
+                log.warning(reason)
+            report_landed(instance, spec, ledger, [b for b in due.batches if b in batches], REPORT_SECONDS)
+            lists = sum(row["version"] for (b, _), row in ledger.files.lists.items() if b in batches)
+            attempts = sum(state.attempts for (_, b), state in ledger.runs.stages.items() if b in batches)
+            key = f"{batches.first.key}..{batches.last.key} lists {lists} attempts {attempts} runs {tries.number}"
+            return SensorResult(run_requests=[RunRequest(run_key=key, tags=tries.tags | tags)])
+        waiting.append(why)
+    return skip(*waiting[:3])
+
+
 def batches_sensor(spec: PipelineSpec, job_name: str) -> SensorDefinition:
     """Returns the sensor that adds the partition of every batch and requests a run over the first range that is due.
 
@@ -108,46 +156,15 @@ def batches_sensor(spec: PipelineSpec, job_name: str) -> SensorDefinition:
         description=f"Runs {spec.name} for new and changed landing files.",
     )
     def new_batches(context: SensorEvaluationContext, landing_zone: LandingZoneResource) -> SensorResult:
-        instance, now = context.instance, datetime.now(UTC)
-        pipeline = Pipeline(with_known_types(spec), zone=landing_zone.zone())
-        running = next(iter(active_runs(instance, spec)), None)
-        if running is not None and results_read(spec):  # which may run these, too: their checks have not ended
-            return SensorResult(skip_reason=f"run {running.run_id} is active")
         try:
-            pipeline.check_fingerprints()
-            found = pipeline.discover(LEASE_SECONDS)
-        except (StateError, LeaseTakenError) as error:
-            return SensorResult(skip_reason=str(error))
-        log = Log(context)
-        for notice in found.notices if found.batches else ():
-            log.info(notice.text)
-        ledger = pipeline.ledger()
-        _show(context, spec, ledger, report_all=running is None)
-
-        def skip(*reasons: str) -> SensorResult:
-            return SensorResult(skip_reason=escaped("; ".join(reasons)))
-
-        due = due_now(spec, ledger, now)
-        if not due.batches:
-            held = [str(one) for one in found.notices if one.kind == HELD_BACK]
-            return skip(*[*due.waiting, *held][:3] or ["nothing is due: no new or changed landing files"])
-        if running is not None:
-            count = f"{len(due.batches)} batches wait" if len(due.batches) > 1 else f"batch {due.batches[0]} waits"
-            return skip(f"run {running.run_id} is active; {count} for it")
-        waiting = list(due.waiting)
-        partitions = instance.get_dynamic_partitions(partitions_name(spec))
-        for batches in ranges(due.batches, partitions, spec.settings.max_batches_per_run, alone=due.failed):
-            tries = _Tries(instance, job_name, batches, ledger)
-            why = tries.why_not_again(spec, batches, now)
-            if why is None:
-                for reason in waiting:
-                    log.warning(reason)
-                report_landed(instance, spec, ledger, [b for b in due.batches if b in batches], REPORT_SECONDS)
-                lists = sum(row["version"] for (b, _), row in ledger.files.lists.items() if b in batches)
-                attempts = sum(state.attempts for (_, b), state in ledger.runs.stages.items() if b in batches)
-                key = f"{batches.first.key}..{batches.last.key} lists {lists} attempts {attempts} runs {tries.number}"
-                return SensorResult(run_requests=[RunRequest(run_key=key, tags=tries.tags | {DUE_TAG: str(batches)})])
-            waiting.append(why)
-        return skip(*waiting[:3])
+            now = as_it_is_now(spec)
+        except (PipelineFileError, StateError) as error:
+            return SensorResult(skip_reason=escaped(str(error), keep="\n"))
+        if text_of(now) != text_of(spec):
+            files = ", ".join(map(str, edited_files(spec)))
+            context.log.info(
+                "%s, edited after Dagster had loaded it, is used as it is now: text %s", files, text_of(now)
+            )
+        return _tick(context, now, landing_zone.zone(), job_name)
 
     return new_batches

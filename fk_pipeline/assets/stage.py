@@ -1,7 +1,7 @@
 """The asset of a stage, the same for all stages: it runs one engine stage and adds metadata per batch."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dagster import (
     AssetExecutionContext,
@@ -29,9 +29,9 @@ from fk_pipeline.passes import finish, run_due
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.failures import failing
-from fk_pipeline.resources.names import DUE_TAG, asset_key, group_of, input_key, pool_of
+from fk_pipeline.resources.names import DUE_TAG, FILE_TAG, asset_key, group_of, input_key, pool_of
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.load import with_known_types
+from fk_pipeline.spec.edited import text_of, with_known_types
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.waiting import hearing
 
@@ -81,6 +81,7 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
             import_early()
         log = Log(context)
         with failing(), hearing(log.warning):
+            _tell_text(log, context.run.tags, spec)
             pipeline = Pipeline(config.applied_to(with_known_types(spec)), spark.spark_session, landing_zone.zone())
             materialise_batches(context, log, pipeline)
 
@@ -104,6 +105,14 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
             refuse_waiting(found, spec, [BatchRange.of(batch) for batch in wanted])
 
     return materialise
+
+
+def _tell_text(log: Log, tags: Mapping[str, str], spec: PipelineSpec) -> None:
+    """Logs that the pipeline file was edited between the tick of the sensor and the run that it requested."""
+    seen = tags.get(FILE_TAG)
+    if seen is not None and seen != text_of(spec):
+        what = f"the sensor requested this run with text {seen}, and the pipeline file was edited since"
+        log.warning(f"{spec.file}: {what}: the run uses text {text_of(spec)}, as it was when the run began")  # noqa: G004
 
 
 def _is_of_sensor(context: AssetExecutionContext) -> bool:

@@ -17,7 +17,7 @@ def demo_spec(folder: Path) -> PipelineSpec:
     """Returns the pipeline of the demo as if its file were in a folder; the folder need not exist."""
     with as_file(files(__package__) / "data" / PIPELINE_FILE) as shipped:
         spec = load_spec(shipped)
-    return spec.model_copy(update={"file": folder / PIPELINE_FILE})
+    return spec.model_copy(update={"file": folder / PIPELINE_FILE, "texts": ()})
 
 
 def batches() -> list[int]:

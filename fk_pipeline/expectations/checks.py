@@ -34,7 +34,7 @@ from fk_pipeline.resources.names import RANGE_FIRST, RANGE_LAST, asset_key, part
 from fk_pipeline.rules.scan import SAMPLE
 from fk_pipeline.rules.suites import Depth, suite_of
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.load import with_known_types
+from fk_pipeline.spec.edited import with_known_types
 from fk_pipeline.store.ledger import Ledger
 
 METADATA = {

@@ -26,6 +26,9 @@ DUE_TAG = "fk_pipeline/only-due"
 
 Its value is the batches, for people: the page of all runs shows it."""
 
+FILE_TAG = "fk_pipeline/file"
+"""The tag of a run that a sensor requests: the text of the pipeline file that it saw (`spec.edited.text_of`)."""
+
 
 def asset_key(spec: PipelineSpec, stage: str) -> AssetKey:
     """Returns the key of a stage's asset: `<pipeline>/<stage>`; that of the result is called as the pipeline."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ValidationError
 
@@ -24,6 +25,12 @@ from fk_pipeline.spec.yaml_text import YamlTextError, load_yaml
 KEYS_TOLD = 8
 """The largest number of keys of a mapping that an error lists."""
 
+_OF_LOADER = ("file", "texts", "own_settings")
+"""The fields of a pipeline that no file may have."""
+
+Texts: TypeAlias = dict[Path, str]
+"""Per file that was read the hash of its text."""
+
 
 def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
     """Returns the pipeline that a YAML file describes.
@@ -39,26 +46,32 @@ def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
     path = Path(file)
     if ".." in path.parts:
         path = Path(place_of(path))
-    document = load_document(path)
-    if "file" in document:
-        raise PipelineFileError("unknown key 'file'", where=f"{path}:{_line_of(document, ('file',))}")
+    texts: Texts = {}
+    document = load_document(path, texts)
+    for key in _OF_LOADER:
+        if key in document:
+            raise PipelineFileError(f"unknown key {key!r}", where=f"{path}:{_line_of(document, (key,))}")
     try:
-        given = {**document, "file": path, **_with_suites(document, path), **_with_results(document, path, read_by)}
-        return PipelineSpec.model_validate(given)
+        read = _with_suites(document, path, texts) | _with_results(document, path, read_by, texts)
+        return PipelineSpec.model_validate({**document, "file": path, **read, "texts": tuple(texts.items())})
     except ValidationError as error:
         problems = [_describe(e, document) for e in error.errors()]
     lines = [f"{escaped(str(path))}:{line}: {message}" for line, message in sorted(problems)]
     raise PipelineFileError("\n".join(lines))
 
 
-def load_document(path: Path) -> dict[Any, Any]:
+def load_document(path: Path, texts: Texts | None = None) -> dict[Any, Any]:
     """Returns the content of a pipeline file as a mapping whose values know their lines; it may be no pipeline.
+
+    Args:
+        path: the file.
+        texts: gets the hash of its text.
 
     Raises:
         PipelineFileError: the file is missing, or its content is no YAML or no mapping.
     """
     try:
-        document = load_yaml(path.read_text(encoding="utf-8"))
+        document = load_yaml(_read(path, {} if texts is None else texts))
     except FileNotFoundError:
         raise PipelineFileError(
             "there is no such pipeline file", where=str(path), fix="give the path of a pipeline .yaml file"
@@ -72,7 +85,19 @@ def load_document(path: Path) -> dict[Any, Any]:
     return document
 
 
-def _with_results(document: Any, path: Path, read_by: Sequence[Path]) -> dict[str, Any]:
+def hash_of(text: str) -> str:
+    """Returns the hash that tells a text of a file from others."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def _read(file: Path, texts: Texts) -> str:
+    """Returns the text of a file, whose hash `texts` gets."""
+    text = file.read_text(encoding="utf-8")
+    texts[file] = hash_of(text)
+    return text
+
+
+def _with_results(document: Any, path: Path, read_by: Sequence[Path], texts: Texts) -> dict[str, Any]:
     """Returns the inputs of a pipeline file that are results of other pipelines, with their schema and key.
 
     Raises:
@@ -99,7 +124,9 @@ def _with_results(document: Any, path: Path, read_by: Sequence[Path]) -> dict[st
             circle = " -> ".join(one.name for one in [*chain, other])
             raise PipelineFileError(f"{one.name}: these pipelines read each other's results: {circle}", where=where)
         referred = one.referred and document.get("join") != "outer"  # an outer join keeps what nothing refers to
-        result = as_input(load_spec(other, chain), referred=referred)
+        feeding = load_spec(other, chain)
+        texts |= dict(feeding.texts)
+        result = as_input(feeding, referred=referred)
         own = as_tuple(given.get("sensitive", ()))
         secret = [*own, *result.get("sensitive", ())] if isinstance(own, tuple) else own  # else pydantic refuses it
         told = given.get("descriptions", {})
@@ -108,7 +135,7 @@ def _with_results(document: Any, path: Path, read_by: Sequence[Path]) -> dict[st
     return found
 
 
-def _with_suites(document: Any, path: Path) -> dict[str, Any]:
+def _with_suites(document: Any, path: Path, texts: Texts) -> dict[str, Any]:
     """Returns the `expectations` of a pipeline file, including those in separate files.
 
     Such a file is YAML or JSON as Great Expectations writes it: a suite (a mapping with `expectations`), or a list.
@@ -123,7 +150,7 @@ def _with_suites(document: Any, path: Path) -> dict[str, Any]:
         file = path.parent / suite
         where = f"{path}:{_line_of(document, ('expectations', table))}"
         try:
-            content = load_yaml(file.read_text(encoding="utf-8"), typ="safe")
+            content = load_yaml(_read(file, texts), typ="safe")
         except (OSError, UnicodeDecodeError, YamlTextError) as error:
             what = f"line {error.line}: {error}" if isinstance(error, YamlTextError) else error
             raise PipelineFileError(f"the suite {suite!r} cannot be read: {what}", where=where) from None
@@ -243,11 +270,6 @@ def results_read(spec: PipelineSpec) -> list[Path]:
     """Returns the files of the pipelines whose results a pipeline reads directly, one per input that is a result."""
     named = (spec.side(side).pipeline for side in spec.sides)
     return [(spec.file.parent / one).resolve() for one in named if one is not None]
-
-
-def with_known_types(spec: PipelineSpec) -> PipelineSpec:
-    """Returns a pipeline with the types of results that it reads and that were not there when it was loaded."""
-    return load_spec(spec.file) if any(spec.side(side).not_run for side in spec.sides) else spec
 
 
 def merged(specs: Sequence[PipelineSpec]) -> Settings:

@@ -62,7 +62,11 @@ def registered(name: str) -> str:
 
 
 class PipelineSpec(Frozen):
-    """One pipeline, as its file describes it."""
+    """One pipeline, as its file describes it.
+
+    What the loader adds: `file`; `texts`, the files that it read, each with a hash of its text (`spec.edited`); and
+    `own_settings`, the settings that `with_settings` gave in place of those in the file.
+    """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)
     """Names the table folder, and in Dagster the assets and the partition set."""
@@ -92,6 +96,8 @@ class PipelineSpec(Frozen):
     meta: Meta = Field(default_factory=dict)
     """What else is to be known of the result, at its asset in Dagster."""
     file: Path = Field(default=Path("pipeline.yaml"), exclude=True)
+    texts: tuple[tuple[Path, str], ...] = Field(default=(), exclude=True)
+    own_settings: dict[str, Any] = Field(default_factory=dict, exclude=True)
 
     @property
     def definition(self) -> Kind:
@@ -179,7 +185,7 @@ class PipelineSpec(Frozen):
         except ValidationError as error:
             first = error.errors()[0]
             raise PipelineFileError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        return self.model_copy(update={"settings": changed})
+        return self.model_copy(update={"settings": changed, "own_settings": self.own_settings | settings})
 
     @property
     def folder(self) -> str:
