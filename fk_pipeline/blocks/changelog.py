@@ -51,12 +51,8 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         said = f"COALESCE({evaluator.value(when, written)}, FALSE) AS _fk_gone"
         frame, gone = frame.selectExpr("*", said), "_fk_gone"
     has_row = f"{written} AND NOT {gone}"
-    kind_input = spec.definition.input(side)
-    declared_as, times = kind_input.derived_as, kind_input.times
-    derived = {n: sql for n, sql in _derived(spec, side).items() if n in times or not parse_expression(sql).plain}
-    declared = [(sql, declared_as(name).removeprefix(f"{side}.")) for name, sql in derived.items()]
-    declared += kind_input.computed(spec).items()
-    expressions = [(f"_fk_derived_{i}", sql, has_row, what) for i, (sql, what) in enumerate(declared)]
+    times, checked = spec.definition.input(side).times, _checked(spec, side)
+    expressions = [(f"_fk_derived_{i}", sql, has_row, what) for i, (_, sql, what) in enumerate(checked)]
     if side_spec.sequence_by is not None:
         ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
         expressions.append(("_fk_value", side_spec.sequence_by, ordered, "sequence_by"))
@@ -81,10 +77,9 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         out["valid_from"] = "_fk_record.committed_at" if side_spec.holds_since_commit else "_fk_since"
         missing = text(f"{'valid_from' if since == COMMITTED_AT else f'valid_from {since}'} is null")
         wrong = f"COALESCE({wrong}, IF({is_event} AND {out['valid_from']} IS NULL, {missing}, NULL))"
-    for i, name in enumerate(derived):
+    for i, (name, sql, what) in enumerate(checked):
         if name in times:
             kind = frame.schema[f"_fk_derived_{i}"].dataType.simpleString()
-            sql, what = declared[i]
             wrong = f"COALESCE({wrong}, IF({has_row}, {unfit(f'_fk_derived_{i}', kind, f'{what} {sql}')}, NULL))"
     if evaluator.isolating or side_spec.sequence_by is not None or since is not None or times:
         out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
@@ -92,9 +87,18 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
     # Only the text of a bad record is used later: that of the others need not be sorted and kept.
     text_of = "TO_JSON" if isinstance(records.schema["value"].dataType, T.StructType) else ""
     out["value"] = f"IF({out['kind']} = '{BAD}', {text_of}(_fk_record.value), NULL)"
-    if declared:  # a sum, so that each is computed, also beside one that is null
-        out["derived"] = f"0 = {' + '.join(f'INT(_fk_derived_{i} IS NULL)' for i in range(len(declared)))}"
+    if checked:  # a sum, so that each is computed, also beside one that is null
+        out["derived"] = f"0 = {' + '.join(f'INT(_fk_derived_{i} IS NULL)' for i in range(len(checked)))}"
     return frame.selectExpr(*[f"{sql} AS {name}" for name, sql in out.items()])
+
+
+def _checked(spec: PipelineSpec, side: Side) -> list[tuple[str, str, str]]:
+    """Returns the expressions that must not fail on a row: derived column or empty, SQL, key of the pipeline file."""
+    one, where = spec.definition.input(side), spec.side(side).where
+    derived = {n: sql for n, sql in _derived(spec, side).items() if n in one.times or not parse_expression(sql).plain}
+    found = [(name, sql, one.derived_as(name).removeprefix(f"{side}.")) for name, sql in derived.items()]
+    found += [("", sql, what) for sql, what in one.computed(spec).items()]
+    return found + ([] if where is None else [("", where, "where")])
 
 
 def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
@@ -201,10 +205,32 @@ def content_columns(spec: PipelineSpec, side: Side) -> list[str]:
     return [*names, *({} if follow else derived), *([s.VALID_FROM, s.DELETED] if versions else [])]
 
 
+def passes(side: SideSpec, evaluator: Evaluator = STOPPING) -> str:
+    """SQL (BOOLEAN, never null) over a row of a changelog: it has a row, which passes `where`."""
+    if side.where is None:
+        return f"NOT {s.DELETED}"
+    return f"COALESCE({evaluator.value(side.where, f'NOT {s.DELETED}')}, FALSE)"
+
+
+def passing(log: DataFrame, side: SideSpec, evaluator: Evaluator = STOPPING) -> DataFrame:
+    """Returns rows of a changelog as an input with `where` has them: one that does not pass is a tombstone.
+
+    The changelog keeps the row, so that an edit of `where` needs no landing files.
+    """
+    if side.where is None:
+        return log
+    values = [name for name in (s.HASH, *(column.name for column in side.value_columns)) if name in log.columns]
+    kept = {name: F.expr(f"IF(_fk_passes, {quote(name)}, NULL)") for name in values}
+    marked = log.selectExpr("*", f"{passes(side, evaluator)} AS _fk_passes")
+    return marked.withColumns({**kept, s.DELETED: F.expr("NOT _fk_passes")}).drop("_fk_passes")
+
+
 def with_content(
     log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING, *, anew: bool = False
 ) -> DataFrame:
     """Returns rows of a changelog as a state takes them: with the derived columns, and the hash of their content.
+
+    A row that does not pass `where` is a tombstone (`passing`).
 
     If the content is the whole row, its hash is the one that the changelog has (ADR 0032). Where the state keeps every
     version of a key (`Input.versions_by`), the deletion of a row is a version too, and has a hash.
@@ -221,6 +247,7 @@ def with_content(
         The rows with the columns of `Input.derives`, and `_fk_hash`, null for a tombstone; with
         versions also `_fk_valid_from`.
     """
+    log = passing(log, spec.side(side), evaluator)
     versions = spec.definition.input(side).versions_by(spec)
     if versions and versions != (s.VALID_FROM,):
         log = log.withColumn(s.VALID_FROM, F.col(*versions))

@@ -144,22 +144,23 @@ def declared_type(spec: JoinSpec, output: Output) -> str:
     return spec.resolve(expression.reads[0])[1].type if expression.plain else UNKNOWN_TYPE
 
 
-def check_delete_when(session: SparkSession, spec: PipelineSpec, side: Side) -> None:
-    """Refuses a `delete_when` that is not a condition.
+def check_conditions(session: SparkSession, spec: PipelineSpec, side: Side) -> None:
+    """Refuses a `delete_when` or `where` that is not a condition.
 
     Raises:
         PipelineFileError: its type is not BOOLEAN.
     """
     side_spec = spec.side(side)
-    if side_spec.delete_when is None:
-        return
-    kind = type_of(spec, empty_rows(session, spec, side_spec), side_spec.delete_when, f"{side}.delete_when")
-    if kind != T.BooleanType():
-        raise PipelineFileError(
-            f"{side}.delete_when: {side_spec.delete_when!r} is {kind.simpleString().upper()}, not BOOLEAN",
-            where=str(spec.file),
-            fix="write a condition: is_deleted = 'true', deleted_at IS NOT NULL",
-        )
+    for name, sql in (("delete_when", side_spec.delete_when), ("where", side_spec.where)):
+        if sql is None:
+            continue
+        kind = type_of(spec, empty_rows(session, spec, side_spec), sql, f"{side}.{name}")
+        if kind != T.BooleanType():
+            raise PipelineFileError(
+                f"{side}.{name}: {sql!r} is {kind.simpleString().upper()}, not BOOLEAN",
+                where=str(spec.file),
+                fix="write a condition: is_deleted = 'true', deleted_at IS NOT NULL",
+            )
 
 
 def first_line(error: Exception) -> str:

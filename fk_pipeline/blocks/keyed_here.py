@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from fk_pipeline.arrow_text import json_lines
 from fk_pipeline.conditions import AllTests, ConstantTest, ListTest, RowTest, is_value
 from fk_pipeline.errors import LeftToSpark, UsageError
-from fk_pipeline.spec import Column, SideSpec
+from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import INTEGERS
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.rows_here import Relation, Wanted, places_in_order
@@ -30,15 +30,18 @@ _NOT_KEYS = ("FLOAT", "DOUBLE", "CHAR", "VARCHAR")
 """The beginnings of types whose values are compared by Spark: NaN and zeros, or spaces at the end, count otherwise."""
 
 
-def check_keys(columns: Iterable[Column]) -> None:
-    """Refuses key columns whose values are not compared here.
+def check_sides(*sides: SideSpec) -> None:
+    """Refuses inputs of whose rows some are left out, and those with keys whose values are not compared here.
 
     Raises:
-        LeftToSpark: there are some.
+        LeftToSpark: there is one.
     """
-    for column in columns:
-        if column.type.upper().startswith(_NOT_KEYS):
-            raise LeftToSpark(f"key column {column.name} is {column.type}, which Spark compares")
+    for side in sides:
+        if side.where is not None:
+            raise LeftToSpark(f"'{side.where}' is evaluated by Spark only")
+        for column in side.key_columns:
+            if column.type.upper().startswith(_NOT_KEYS):
+                raise LeftToSpark(f"key column {column.name} is {column.type}, which Spark compares")
 
 
 def typed_key(key: Mapping[str, str], side: SideSpec, schema: pa.Schema) -> tuple[Sequence[ConstantTest], _JsonRow]:
@@ -48,7 +51,7 @@ def typed_key(key: Mapping[str, str], side: SideSpec, schema: pa.Schema) -> tupl
         LeftToSpark: it is not certain which value Spark makes of a text.
         UsageError: a text is not a value of the type of its column.
     """
-    check_keys(side.key_columns)
+    check_sides(side)
     tests, values = [], {}
     for column in side.key_columns:
         said, kind = key[column.name], schema.field(column.name).type

@@ -44,6 +44,8 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
         parts[f"{side}.logical_types"] = ", ".join(logical)
         last = ", and written rows after removed ones" if side_spec.feed_of_delta else ""
         parts[f"{side}.sequence_by"] = (side_spec.sequence_by or "") + last
+        if side_spec.where is not None:
+            parts[f"{side}.where"] = side_spec.where
         if side_spec.valid_from is not None:
             source = " of the source" if side_spec.holds_since_commit else ""  # else a column may have this name
             parts[f"{side}.valid_from"] = side_spec.valid_from + source
@@ -106,7 +108,8 @@ def needed_rebuild(kind: Kind, stale: Stale) -> NeededRebuild:
     cannot. Of tables of an older state version only the changelogs are read, if they have all that a rebuild needs.
     """
     of_inputs = tuple(one.stage for one in kind.inputs)
-    known = {**kind.rebuilt_by, HASHES: of_inputs}
+    filtered = {f"{one.name}.where": (str(kind.state_of(one.name).stage),) for one in kind.inputs}
+    known = {**kind.rebuilt_by, **filtered, HASHES: of_inputs}
     if VERSION in stale and int(stale[VERSION][0]) >= WHOLE_ROWS_SINCE:
         known[VERSION] = of_inputs
     for side, edit in edits(stale).items():

@@ -101,9 +101,11 @@ def forgettable(log: DataFrame, state: DataFrame, keys: Mapping[str, str], old: 
     """
     deleted = f"{s.HASH} IS NULL AND ({s.OWNER} IS NULL OR {old(s.OWNER)}) AND {old(s.APPLIED_IN)}"
     dead = state.where(deleted).select(*map(quote, keys), s.OWNER)
-    versions = log.select(*[F.col(quote(name)).alias(f"_fk_of_{name}") for name in keys.values()], s.BATCH)
+    named = [F.col(quote(name)).alias(f"_fk_of_{name}") for name in keys.values()]
+    versions = log.select(*named, s.BATCH, s.DELETED)
+    lives = ~versions[s.DELETED]  # a row that does not pass `where` comes back when that is edited
     same = [dead[quote(key)] == versions[quote(f"_fk_of_{name}")] for key, name in keys.items()]
-    return dead.join(versions, [*same, ~dead[s.OWNER].eqNullSafe(versions[s.BATCH])], "left_anti")
+    return dead.join(versions, [*same, lives | ~dead[s.OWNER].eqNullSafe(versions[s.BATCH])], "left_anti")
 
 
 def searched(log: DataFrame, side: SideSpec) -> DataFrame:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.changelog import passing
 from fk_pipeline.contract import Role
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError, PipelineFileError
@@ -202,7 +203,8 @@ def _rows_for_users(pipeline: Pipeline, stage: str, batches: BatchRange | None) 
     columns = [c.quoted for c in spec.side(side).columns]
     table = runner.layout[spec.definition.input(side).log]
     if batches is not None:
-        return runner.warehouse.read(table, where=[Within(s.BATCH, batches)]).where(~F.col(s.DELETED)).select(*columns)
+        rows = passing(runner.warehouse.read(table, where=[Within(s.BATCH, batches)]), spec.side(side))
+        return rows.where(~F.col(s.DELETED)).select(*columns)
     if spec.definition.table(stage).role is Role.STATE:
         return pipeline.table(stage).where(F.col(s.HASH).isNotNull()).select(*columns)
     return current_rows(runner.warehouse.read(table), spec.side(side)).select(*columns)

@@ -107,6 +107,9 @@ class SideSpec(Frozen):
     delete_when: str | None = None
     """A SQL expression over the columns of the side: a row on which it is true is deleted, one on which it is false or
     null is written; not for `debezium`, `maxwell` and `delta`, whose records say it."""
+    where: str | None = None
+    """A SQL expression over the columns of the side: rows on which it is not true, or is true no more, are not there;
+    default: all rows are. A change of it needs a rebuild from the changelog only."""
     table: str | None = Field(default=None, min_length=1)
     """Lines that name another table are ignored and counted, those that name none are not; `debezium` and `maxwell`
     only: `flights` or `public.flights`."""
@@ -267,8 +270,9 @@ class SideSpec(Frozen):
             check_row_expression(self, self.sequence_by, "sequence_by")
         if self.valid_from is not None:
             _check_valid_from(self, self.valid_from)
-        if self.delete_when is not None:
-            _check_delete_when(self, self.delete_when)
+        for name in ("delete_when", "where"):
+            if getattr(self, name) is not None:
+                _check_condition(self, getattr(self, name), name)
         if self.batch_by is not None:
             try:
                 re.compile(self.batch_by)
@@ -381,14 +385,21 @@ _AS_CONDITION = {"STRING": "{} = 'true'", "DATE": "{} IS NOT NULL", "TIMESTAMP":
 """Per first word of a type, the condition that the error suggests for a column of that type."""
 
 
-def _check_delete_when(side: SideSpec, sql: str) -> None:
-    expression = check_row_expression(side, sql, "delete_when")
-    if not expression.reads and sql.strip().upper() != "FALSE":
-        raise problem(f"{sql!r} reads no column: it would delete every row, or none; for none: FALSE", "delete_when")
+_WITHOUT_COLUMN = {
+    "delete_when": "it would delete every row, or none; for none: FALSE",
+    "where": "it would keep every row, or none; for every row leave it out",
+}
+"""Per condition on rows, what is wrong with one that reads no column."""
+
+
+def _check_condition(side: SideSpec, sql: str, name: str) -> None:
+    expression = check_row_expression(side, sql, name)
+    if not expression.reads and (name, sql.strip().upper()) != ("delete_when", "FALSE"):
+        raise problem(f"{sql!r} reads no column: {_WITHOUT_COLUMN[name]}", name)
     column = side.column(expression.reads[0][0]) if expression.plain and len(expression.reads[0]) == 1 else None
     if column is not None and column.type.upper() != "BOOLEAN":
         condition = _AS_CONDITION.get(column.type.upper().split("(")[0].split("_")[0], "{} = 1").format(sql.strip())
-        raise problem(f"{sql!r} is {column.type}, not BOOLEAN; write {condition!r} for example", "delete_when")
+        raise problem(f"{sql!r} is {column.type}, not BOOLEAN; write {condition!r} for example", name)
 
 
 class LeftSpec(SideSpec):

@@ -171,7 +171,7 @@ class PipelineSpec(Frozen):
         """Returns the SQL expressions that are computed for every change of a side."""
         of_side = self.side(side)
         valid_from = None if of_side.holds_since_commit else of_side.valid_from
-        own = filter(None, (of_side.sequence_by, of_side.delete_when, valid_from))
+        own = filter(None, (of_side.sequence_by, of_side.delete_when, of_side.where, valid_from))
         return (*self.definition.input(side).derives(self).values(), *own)
 
     def with_settings(self, **settings: Any) -> PipelineSpec:

@@ -29,12 +29,13 @@ def last_versions(changelog: DataFrame, side: SideSpec, by: Sequence[str]) -> Da
         by: the columns, the first key column among them.
 
     Returns:
-        `by`, the declared columns, `_fk_deleted` and `_fk_batch`.
+        `by`, the declared columns, `_fk_deleted`, also true of a row that does not pass `where`, and `_fk_batch`.
     """
     view = f"fk_verify_{uuid.uuid4().hex}"
     changelog.createOrReplaceTempView(view)
     keys = ", ".join(map(quote, by))
-    columns = ", ".join(dict.fromkeys([*map(quote, by), *_columns(side), s.DELETED, s.BATCH]))
+    gone = s.DELETED if side.where is None else f"{s.DELETED} OR ({side.where}) IS NOT TRUE AS {s.DELETED}"
+    columns = ", ".join(dict.fromkeys([*map(quote, by), *_columns(side), gone, s.BATCH]))
     order, key = f"STRUCT({s.SEQUENCE}, {s.BATCH})", side.key_columns[0].quoted
     rows: DataFrame = changelog.sparkSession.sql(
         f"SELECT {columns} FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY {keys} "

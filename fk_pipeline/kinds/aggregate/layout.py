@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.blocks.input_types import (
-    check_delete_when,
+    check_conditions,
     check_of_one_row,
     declared_sequence_type,
     empty_rows,
@@ -46,7 +46,7 @@ def layout_of(session: SparkSession, spec: AggregateSpec) -> Layout:
     types = {by(name): _group_type(spec, rows, name) for name in spec.group_names}
     if spec.window is not None:
         types[AT] = _time_type(spec, rows)
-    check_delete_when(session, spec, Side.INPUT)
+    check_conditions(session, spec, Side.INPUT)
     sequence = sequence_type(session, spec, Side.INPUT)
     stored = k.store(spec, sequence, types)
     windows = None if spec.window is None else Windows.of(spec.window, types[AT])

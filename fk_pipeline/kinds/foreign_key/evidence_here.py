@@ -19,7 +19,7 @@ from fk_pipeline.blocks.hashing_here import row_digests
 from fk_pipeline.blocks.keyed_here import (
     Tables,
     among,
-    check_keys,
+    check_sides,
     in_source_order,
     json_of,
     of_keys,
@@ -145,7 +145,7 @@ def _check(spec: ForeignKeySpec) -> None:
         parsed = parse_expression(sql)
         if not parsed.plain or len(parsed.reads[0]) > (whole if parsed.reads[0][0].lower() in tuple(Side) else 1):
             raise LeftToSpark(f"'{sql}' is evaluated by Spark only")
-    check_keys((*spec.left.key_columns, *spec.right.key_columns))
+    check_sides(spec.left, spec.right)
 
 
 def _subscribed_to(spec: ForeignKeySpec) -> dict[str, str]:

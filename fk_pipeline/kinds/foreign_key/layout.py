@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.input_types import (
-    check_delete_when,
+    check_conditions,
     check_of_one_row,
     declared_sequence_type,
     declared_type,
@@ -65,7 +65,7 @@ def layout_of(session: SparkSession, spec: ForeignKeySpec) -> Layout:
     check_of_one_row(spec, named, texts, "result_key")
     keys = [(o.name, f.dataType.simpleString()) for o, f in zip(spec.key_outputs, chosen.schema.fields, strict=True)]
     for side in SIDES:
-        check_delete_when(session, spec, side)
+        check_conditions(session, spec, side)
     left_order, right_order = (sequence_type(session, spec, side) for side in SIDES)
     return _layout(spec, left_order, right_order, types, keys, time)
 

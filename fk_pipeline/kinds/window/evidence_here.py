@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fk_pipeline.arrow_text import as_numbers
-from fk_pipeline.blocks.keyed_here import Tables, among, check_keys, in_source_order, json_of, typed_key, under
+from fk_pipeline.blocks.keyed_here import Tables, among, check_sides, in_source_order, json_of, typed_key, under
 from fk_pipeline.blocks.times import FARTHEST
 from fk_pipeline.conditions import AllTests, AnyTest, ConstantTest, NotTest, NullTest, RowTest, between
 from fk_pipeline.errors import LeftToSpark
@@ -54,7 +54,7 @@ class RowHere:
     """
 
     def __init__(self, table: Tables, spec: WindowSpec, side: Side, key: Mapping[str, str], spans: Spans) -> None:
-        check_keys((*spec.left.key_columns, *spec.right.key_columns))
+        check_sides(spec.left, spec.right)
         self._table, self._spec, self._side, self._spans = cache(table), spec, side, spans
         of_side, log = spec.side(side), self._table(k.LOG_OF[k.source(spec, side)])
         tests, self.key = typed_key(key, of_side, log.schema)

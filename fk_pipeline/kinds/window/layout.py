@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.input_types import (
-    check_delete_when,
+    check_conditions,
     declared_sequence_type,
     declared_type,
     empty_rows,
@@ -46,7 +46,7 @@ def layout_of(session: SparkSession, spec: WindowSpec) -> Layout:
     )  # fmt: skip
     outputs = output_types(spec, joined)
     for side in SIDES:
-        check_delete_when(session, spec, side)
+        check_conditions(session, spec, side)
     orders = [sequence_type(session, spec, side) for side in SIDES]
     return _layout(spec, orders, outputs, on_types, time)
 

@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fk_pipeline.blocks.input_types import (
-    check_delete_when,
+    check_conditions,
     check_of_one_row,
     declared_sequence_type,
     declared_type,
@@ -65,7 +65,7 @@ def layout_of(session: SparkSession, spec: PipelineSpec) -> Layout:
         raise PipelineFileError(f"select: {first_line(error)}", where=str(spec.file)) from None
     check_of_one_row(spec, rows, [output.sql for output in spec.outputs], "select")
     for side in SIDES:
-        check_delete_when(session, spec, side)
+        check_conditions(session, spec, side)
     orders = [sequence_type(session, spec, side) for side in SIDES]
     return _layout(spec, orders, [(f.name, f.dataType.simpleString()) for f in outputs])
 
