@@ -91,6 +91,10 @@ class _AggregateScaffolder(_KindScaffolder):
     kind = "aggregate"
 
 
+class _TableScaffolder(_KindScaffolder):
+    kind = "table"
+
+
 @scaffold_with(_ForeignKeyScaffolder)
 class FkJoinComponent(Component, Model, Resolvable):
     """A folder of pipelines that are kept up to date; the scaffold is a foreign-key join.
@@ -179,6 +183,15 @@ class AggregateComponent(FkJoinComponent):
     """A folder of pipelines that are kept up to date; the scaffold is an aggregate.
 
     One row per group of the rows of a table or stream, or per group and window of time.
+    Assets, checks, jobs, a sensor and schedules per pipeline file.
+    """
+
+
+@scaffold_with(_TableScaffolder)
+class TableComponent(FkJoinComponent):
+    """A folder of pipelines that are kept up to date; the scaffold is a table of current rows.
+
+    The current row of every key of a source of changes.
     Assets, checks, jobs, a sensor and schedules per pipeline file.
     """
 

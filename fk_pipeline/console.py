@@ -111,10 +111,10 @@ def print_verification(report: VerifyReport, file: str | Path, kind: Kind) -> No
     verdict = f"equal to {kind.proof.says}{', without what is listed here' if lacks else ''}"
     tell(f"{report.rows:,} result rows: {verdict if report.ok else 'WRONG'}")
     share = f", a share of {report.share:g}," if report.share < 1 else ""
-    anew = f"joined anew: {report.left_rows:,} left rows{share} and {report.right_rows:,} right rows"
+    rows = f"{report.left_rows:,} left rows{share} and {report.right_rows:,} right rows"
     if len(kind.inputs) == 1:
-        anew = f"grouped anew: {report.left_rows:,} rows"
-    print_lines([anew, *lacks])
+        rows = f"{report.left_rows:,} rows"
+    print_lines([f"{kind.proof.anew}: {rows}", *lacks])
     if not report.ok or report.pending:
         tell(
             f"missing {report.missing:,}, stale {report.stale:,}, unexpected {report.unexpected:,}, "

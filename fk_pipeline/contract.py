@@ -158,6 +158,7 @@ class Proof:
         tolerance: by what share of their size two floating-point values of a column may differ: a sum depends in its
             last digits on the order in which it is computed.
         says: what the result equals, in words.
+        anew: what the proof did to the inputs, in words.
     """
 
     expected: str
@@ -166,6 +167,7 @@ class Proof:
     unproved: str | None = None
     tolerance: float = 0
     says: str = "the join of the two tables"
+    anew: str = "joined anew"
 
 
 @dataclass(frozen=True)
@@ -179,11 +181,13 @@ class Removals:
         when: SQL (BOOLEAN) over it: the message removes the row of the result with its key.
         keys: reference to a function of a pipeline that returns the key columns (name, type) of the result which the
             messages have.
+        batch: the column of the messages with the batch.
     """
 
     table: str
     when: str
     keys: str
+    batch: str = "_fk_batch"
 
 
 @dataclass(frozen=True)

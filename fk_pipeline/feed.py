@@ -141,5 +141,7 @@ def _removed(runner: Runner, removals: Removals, keys: Sequence[tuple[str, str]]
     if not history:
         return empty(runner.session, keys)
     messages = runner.session.read.format("delta").option("versionAsOf", history[-1][0])
-    rows = messages.load(runner.warehouse.path(removals.table)).where(F.col(s.BATCH) == batch).where(removals.when)
+    rows = (
+        messages.load(runner.warehouse.path(removals.table)).where(F.col(removals.batch) == batch).where(removals.when)
+    )
     return rows.select(*[quote(name) for name, _ in keys]).distinct()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame
@@ -43,6 +43,7 @@ def state_effects(
     make: MakeState,
     *,
     index: Index | None = None,
+    carries: Sequence[str] = (),
     first: str = INSERTED,
     check: Callable[[RowSet], RowSet] = lambda rows: rows,
     note: Callable[[RowSet], tuple[RowSet, list[Effect]]] = lambda rows: (rows, []),
@@ -57,6 +58,7 @@ def state_effects(
         keys: per key column of the state, its name in the changelog.
         make: computes the new rows of the state.
         index: the index of the state.
+        carries: columns of the changelog that the new rows have besides those of the state.
         first: the count of the first rows of the state, if all of them have the same outcome; else empty.
         check: checks the new rows before anything is committed; may raise.
         note: function of the new rows that returns them, computed or not, and effects that come before their own.
@@ -77,7 +79,7 @@ def state_effects(
     state, at_most = read.read(name), UNKNOWN
     if alone:  # the rows of the batches are enough
         at_most = history.rows_read(log_stage)
-        needed = {*keys.values(), *read.table_of(name).names, s.BATCH}
+        needed = {*keys.values(), *read.table_of(name).names, *carries, s.BATCH}
         log = log.select(*[quote(column) for column in log.columns if column in needed])
         if at_most <= read.lookup_limit(at_most, name):
             incoming = read.cached(log, at_most)

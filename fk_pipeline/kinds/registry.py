@@ -11,6 +11,7 @@ KINDS = {
     "foreign_key": "fk_pipeline.kinds.foreign_key.kind:FOREIGN_KEY",
     "window": "fk_pipeline.kinds.window.kind:WINDOW",
     "aggregate": "fk_pipeline.kinds.aggregate.kind:AGGREGATE",
+    "table": "fk_pipeline.kinds.table.kind:TABLE",
 }
 """Per value of `kind` in the pipeline file, the reference to its `Kind`."""
 

@@ -76,6 +76,22 @@ aggregates:
 """
 
 
+_TABLE = """\
+# The current orders: one row per key, from its changes.
+# Paths are relative to this file. Everything that may stand here: the page `pipeline file` of the reference.
+name: {name}
+kind: table
+
+input:
+  path: {paths[0]}                 # a folder, a glob, or a URI; the last number in a file's name is its batch
+  format: rows
+  schema: "order_id BIGINT, customer STRING, amount DECIMAL(10,2), status STRING"
+  key: order_id                    # what identifies a row: a later change replaces it
+  op_column: op                    # says what a row does: insert, update or delete
+  # where: status <> 'cancelled'   # rows on which it is not true are not there
+"""
+
+
 def _of_text(text: str) -> Callable[[str, list[str], str], str]:
     def made(name: str, paths: list[str], warehouse: str) -> str:
         return (text + _END).format(name=name, paths=[*map(yaml_of, paths)], warehouse=yaml_of(warehouse))
@@ -106,6 +122,7 @@ FIRST_PIPELINES = {
     "foreign_key": FirstPipeline(("orders", "customers"), _foreign_key),
     "window": FirstPipeline(("impressions", "clicks"), _of_text(_WINDOW)),
     "aggregate": FirstPipeline(("orders",), _of_text(_AGGREGATE)),
+    "table": FirstPipeline(("orders",), _of_text(_TABLE)),
 }
 """Per kind."""
 

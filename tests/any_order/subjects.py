@@ -13,6 +13,7 @@ from fk_pipeline.contract import Kind
 from fk_pipeline.kinds.aggregate.kind import AGGREGATE
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY
 from fk_pipeline.kinds.registry import KINDS
+from fk_pipeline.kinds.table.kind import TABLE
 from fk_pipeline.kinds.window.kind import WINDOW
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.store.sizes import MEASURED, Sizes
@@ -359,7 +360,57 @@ AGGREGATE_OF_ONE = Subject(
     explained=lambda key: f"fk={key // 2}a,window_start={key % 5 * _EVERY}",
 )
 
-_ALL = (FOREIGN_KEY_JOIN, AS_OF, AS_OF_BATCH, SEMI, WINDOW_JOIN, WINDOW_AT_ONCE, AGGREGATE_OF_ONE)
+_PASSES = "COALESCE(v, 'x') = 'x' OR fk IS NULL"
+"""`where` of the table: rows come and go as their values change."""
+
+
+def _table_file(subject: Subject, _join: str, schemas: Mapping[str, str], order: str, _declared: Iterable[str]) -> str:
+    return (
+        f"name: any_order\nkind: {subject.kind.name}\n"
+        f'input:\n    path: landing/left\n    format: rows\n    schema: "{schemas[LEFT]}"\n    key: id\n'
+        f'    op_column: op\n    where: "{_PASSES}"\n{order}'
+    )
+
+
+def _table_columns(_join: str, declared: Iterable[str]) -> list[str]:
+    return ["fk", "v", "unused", *({MORE[LEFT]} & {*declared})]
+
+
+def _table(pipeline: Pipeline, join: str, declared: Iterable[str]) -> Rows:
+    """Returns the rows by their key."""
+    rows = pipeline.table("table").select("id", *_table_columns(join, declared)).collect()
+    found: Rows = {row[0]: tuple(row[1:]) for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def _passing(histories: Histories, landed: Mapping[Place, Content], join: str, declared: Iterable[str]) -> Rows:
+    names, rows = _table_columns(join, declared), histories.table(landed, LEFT)
+    kept = {key: row for key, row in rows.items() if (row["v"] or "x") == "x" or row["fk"] is None}
+    return {key: tuple(map(row.get, names)) for key, row in kept.items()}
+
+
+def _stale_rows(pipeline: Pipeline) -> list[Any]:
+    """Returns the keys of rows that do not have the hash of the version that counts (architecture, rule 15)."""
+    versions = pipeline.table("versions").select("id", F.col("_fk_hash").alias("now"))
+    rows = pipeline.table("table").select("id", "_fk_hash").join(versions, "id", "full")
+    return [row[0] for row in rows.where("NOT (_fk_hash <=> now)").select("id").collect()]
+
+
+TABLE_OF_ONE = Subject(
+    "table",
+    TABLE,
+    ("",),
+    _table_columns,
+    _table,
+    _passing,
+    _stale_rows,
+    lambda key: {"versions": f"id = {key}"},
+    sides=(LEFT,),
+    text=_table_file,
+)
+
+_ALL = (FOREIGN_KEY_JOIN, AS_OF, AS_OF_BATCH, SEMI, WINDOW_JOIN, WINDOW_AT_ONCE, AGGREGATE_OF_ONE, TABLE_OF_ONE)
 
 SUBJECTS = {subject.name: subject for subject in _ALL}
 """The subjects by their names."""

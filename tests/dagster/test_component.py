@@ -25,6 +25,7 @@ COMPONENTS = {
     "foreign_key": fk.FkJoinComponent,
     "window": fk.WindowJoinComponent,
     "aggregate": fk.AggregateComponent,
+    "table": fk.TableComponent,
 }
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what Dagster says of its own components: much of that is in beta
@@ -71,7 +72,8 @@ def test_dg_finds_a_component_per_kind_with_its_description_and_schema(monkeypat
     found = package_entry.discover_entry_point_package_objects()
     assert COMPONENTS.keys() == KINDS.keys()
     assert {key.name: one for key, one in found.items()} == {one.__name__: one for one in COMPONENTS.values()}
-    for (key, one), said in zip(sorted(found.items()), ("an aggregate", "a foreign-key", "a windowed"), strict=True):
+    scaffolds = ("an aggregate", "a foreign-key", "a table", "a windowed")
+    for (key, one), said in zip(sorted(found.items()), scaffolds, strict=True):
         assert key.namespace == "fk_pipeline"
         shown = get_package_entry_snap(key, one)
         assert shown.summary is not None

@@ -73,7 +73,7 @@ def pipeline(subject: Subject, spark: SparkSession, tmp_path_factory: pytest.Tem
 
 
 @pytest.mark.parametrize(
-    "name", ["foreign_key", "window", "aggregate", pytest.param(SEMI.name, marks=pytest.mark.slow)]
+    "name", ["foreign_key", "window", "aggregate", "table", pytest.param(SEMI.name, marks=pytest.mark.slow)]
 )
 def test_the_result_exists_when_its_stage_has_run_without_rows(name: str, spark: SparkSession, tmp_path: Path) -> None:
     with registered():

@@ -175,6 +175,7 @@ AGGREGATE = Kind(
         counted=f"{_HERE}.proof:counted",
         tolerance=1e-9,
         says="the groups of the table",
+        anew="grouped anew",
     ),
     suites=f"{_HERE}.suites:AGGREGATE_SUITES",
     explain=f"{_HERE}.story:explain",

@@ -1,0 +1,1 @@
+"""A table kept up to date from its changes."""
