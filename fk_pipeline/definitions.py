@@ -17,7 +17,7 @@ from typing import Any
 from dagster import BetaWarning, ConfigurableResource, Definitions, in_process_executor
 
 from fk_pipeline.assets import assets_of, sources_of
-from fk_pipeline.assets.chains import chain_jobs, readers_jobs
+from fk_pipeline.assets.chains import jobs_of_chains
 from fk_pipeline.assets.jobs import batches_job, full_checks_job, schedules, upkeep_job
 from fk_pipeline.assets.sensors import batches_sensor
 from fk_pipeline.contract import loaded
@@ -66,7 +66,7 @@ def definitions_with(
     """
     refuse_same_name(specs)
     jobs = {spec.name: batches_job(spec) for spec in specs}
-    readers = readers_jobs(specs)
+    chains, readers = jobs_of_chains(specs)
     return Definitions(
         assets=[
             *sources_of(specs),
@@ -75,7 +75,7 @@ def definitions_with(
         asset_checks=[check for spec in specs for check in checks_of(spec)],
         jobs=[
             *jobs.values(),
-            *chain_jobs(specs),
+            *chains,
             *readers.values(),
             *[full_checks_job(spec) for spec in specs],
             *[upkeep_job(spec) for spec in specs],

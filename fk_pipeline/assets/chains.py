@@ -2,7 +2,8 @@
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of decorated functions.
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Self, cast
 
 from dagster import (
     AssetMaterialization,
@@ -50,38 +51,66 @@ from fk_pipeline.store.waiting import hearing
 _BEFORE = "before"
 
 
-def chain_jobs(specs: Sequence[PipelineSpec]) -> list[JobDefinition]:
+@dataclass(frozen=True)
+class _Ops:
+    """The ops of pipelines, by their names. Jobs of one code location must share an op of one name.
+
+    Attributes:
+        first: run a pipeline before all others.
+        then: run it after others.
+        asked: run the batches of it that a run is asked for.
+    """
+
+    first: Mapping[str, OpDefinition]
+    then: Mapping[str, OpDefinition]
+    asked: Mapping[str, OpDefinition]
+
+    @classmethod
+    def of(cls, specs: Sequence[PipelineSpec]) -> Self:
+        """Returns the ops of some pipelines."""
+        return cls(
+            {spec.name: _run_of(spec, f"run_{spec.name}", waits=False) for spec in specs},
+            {spec.name: _run_of(spec, f"run_{spec.name}_after_its_inputs", waits=True) for spec in specs},
+            {spec.name: _run_of(spec, f"run_batches_of_{spec.name}", waits=False, asked=True) for spec in specs},
+        )
+
+
+def jobs_of_chains(specs: Sequence[PipelineSpec]) -> tuple[list[JobDefinition], dict[str, JobDefinition]]:
+    """Returns the jobs of `_chain_jobs` and those of `_readers_jobs`."""
+    ops = _Ops.of(specs)
+    return _chain_jobs(specs, ops), _readers_jobs(specs, ops)
+
+
+def _chain_jobs(specs: Sequence[PipelineSpec], ops: _Ops) -> list[JobDefinition]:
     """Returns a job per pipeline that reads, directly or not, the result of another of these pipelines."""
     feeding = _feeding(specs)
-    ops = {spec.name: _run_of(spec, waits=bool(feeding[spec.name])) for spec in specs}
+    run = {name: ops.then[name] if fed else ops.first[name] for name, fed in feeding.items()}
     jobs = []
     for spec in specs:
         fed_by = _closure(spec.name, feeding)
         if fed_by:
             about = f"All that is due of {', '.join(fed_by[::-1])} and {spec.name}, in this order, checked."
-            jobs.append(_job(chain_job_name(spec), about, [spec.name, *fed_by], feeding, ops))
+            jobs.append(_job(chain_job_name(spec), about, [spec.name, *fed_by], feeding, run))
     return jobs
 
 
-def readers_jobs(specs: Sequence[PipelineSpec]) -> dict[str, JobDefinition]:
+def _readers_jobs(specs: Sequence[PipelineSpec], ops: _Ops) -> dict[str, JobDefinition]:
     """Returns, per pipeline whose result others of these read, the job that runs batches of it, and then all of them.
 
     The sensor requests it: whatever lands at the head of a chain is in every result behind it when the run ends.
     """
     feeding, jobs = _feeding(specs), {}
     read_by = {name: [other for other, fed in feeding.items() if name in fed] for name in feeding}
-    by_name = {spec.name: spec for spec in specs}
     for spec in specs:
         readers = _closure(spec.name, read_by)
         if readers:
             names = [spec.name, *readers]
-            ops = {spec.name: _run_of(spec, waits=False, requested=True)}
-            ops |= {name: _run_of(by_name[name], waits=True) for name in readers}
+            run = {name: ops.then[name] for name in readers} | {spec.name: ops.asked[spec.name]}
             within = {name: [one for one in feeding[name] if one in names] for name in readers} | {spec.name: []}
             about = (
                 f"The batches of {spec.name} that are asked for, then all that is due of {', '.join(readers)}, checked."
             )
-            jobs[spec.name] = _job(readers_job_name(spec), about, names, within, ops)
+            jobs[spec.name] = _job(readers_job_name(spec), about, names, within, run)
     return jobs
 
 
@@ -123,17 +152,18 @@ def _job(
     ).to_job(executor_def=in_process_executor, tags={chain_tag(name): "" for name in names})
 
 
-def _run_of(spec: PipelineSpec, *, waits: bool, requested: bool = False) -> OpDefinition:
+def _run_of(spec: PipelineSpec, name: str, *, waits: bool, asked: bool = False) -> OpDefinition:
     """Returns the op that runs what is due of a pipeline, and checks every stage before the next.
 
     Args:
         spec: the pipeline.
+        name: the name of the op.
         waits: whether other pipelines run before it.
-        requested: whether it runs only the batches that the tags of the run name, if they name any.
+        asked: whether it runs only the batches that the tags of the run name, if they name any.
     """
 
     @op(
-        name=f"run_{spec.name}",
+        name=name,
         ins={_BEFORE: In(Nothing)} if waits else {},
         out=Out(Nothing),
         pool=pool_of(spec),
@@ -145,7 +175,7 @@ def _run_of(spec: PipelineSpec, *, waits: bool, requested: bool = False) -> OpDe
         import_early()
         with failing():
             pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
-            yield from _run(context, pipeline, _asked_for(context) if requested else None)
+            yield from _run(context, pipeline, _asked_for(context) if asked else None)
 
     return run_due_stages
 
