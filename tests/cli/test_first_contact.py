@@ -106,7 +106,7 @@ def completed(shell: str, words: str, cwd: Path | None = None) -> list[str]:
 
 @pytest.mark.parametrize("shell", ["bash", "fish"])
 def test_tables_are_completed(shell: str) -> None:
-    assert completed(shell, "fk-pipeline show p.yaml ver") == ["verdicts"]
+    assert completed(shell, "fk-pipeline show p.yaml verd") == ["verdicts"]
 
 
 def test_tables_are_completed_in_zsh() -> None:
