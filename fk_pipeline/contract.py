@@ -469,7 +469,7 @@ class Kind:
     @cached_property
     def rejecting(self) -> dict[str, str]:
         """Per origin of a rejected record (an input, or `join` for a pair of rows), the stage that rejects it."""
-        return {**{one.name.value: one.stage for one in self.inputs}, "join": self.result_stage}
+        return {**{one.name: one.stage for one in self.inputs}, "join": self.result_stage}
 
 
 def _named(found: Iterable[Named], name: str, otherwise: str) -> Named:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from typing import ClassVar
 
 MAX_BATCH = 99_999_999
 """A batch number has at most 8 digits, so that the order of the keys is the order of the batches."""
@@ -147,25 +147,28 @@ def passes(wanted: Iterable[int], known: Sequence[int], size: int) -> list[Batch
     return [part for whole in contiguous(wanted, known) for part in cut(whole, known, size)]
 
 
-class Side(StrEnum):
-    """The input that a record belongs to: a side of a join, or the only input of a kind that joins nothing."""
+class Side(str):
+    """The name of an input in the pipeline file: any name that the kind of the pipeline gives it (`Kind.inputs`).
 
-    LEFT = "left"
-    RIGHT = "right"
-    INPUT = "input"
+    >>> Side("left") == Side.LEFT
+    True
+    """
 
+    __slots__ = ()
+
+    LEFT: ClassVar[Side]
+    RIGHT: ClassVar[Side]
+    INPUT: ClassVar[Side]
+    """The inputs of a join; the only input of a kind that joins nothing."""
+
+
+Side.LEFT, Side.RIGHT, Side.INPUT = Side("left"), Side("right"), Side("input")
 
 SIDES = (Side.LEFT, Side.RIGHT)
 """The inputs of a join."""
 
-
-class Origin(StrEnum):
-    """The origin of a record of the quarantine: a line of an input, or a row of the result that cannot be computed."""
-
-    LEFT = "left"
-    RIGHT = "right"
-    INPUT = "input"
-    JOIN = "join"
+OF_PAIRS = "join"
+"""The origin of a record of the quarantine that is a row of the result; else it is the `Side` of its line."""
 
 
 INSERTED, APPLIED, SILENT, LATE, EXPIRED = "inserted", "applied", "silent", "late", "expired"

@@ -13,7 +13,6 @@ from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.identity import (
     BatchId,
     BatchRange,
-    Origin,
 )
 from fk_pipeline.opened import OpenPipeline
 from fk_pipeline.passes import Pass, PassProgress, chosen_stages, empty_batches, ranges_of, run_stages
@@ -113,16 +112,14 @@ class Pipeline(OpenPipeline):
             ledger.files.remove(batch)
         return self.due()
 
-    def quarantined(self, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None) -> DataFrame:
+    def quarantined(self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None) -> DataFrame:
         """Returns records of the quarantine, all or some: see `fk_pipeline.quarantine.quarantined_records`."""
         from fk_pipeline.quarantine import quarantined_records
 
         self.refuse_unfinished()
         return quarantined_records(self.runner, ranges_of(batches, "--batch") or (), side)
 
-    def quarantined_here(
-        self, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None
-    ) -> pa.Table:
+    def quarantined_here(self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None) -> pa.Table:
         """Returns records of the quarantine as `quarantined` does, in Arrow; needs no Spark.
 
         Raises:
@@ -140,7 +137,7 @@ class Pipeline(OpenPipeline):
         self,
         file: str | Path,
         batches: str | Sequence[BatchRange] | None = None,
-        side: Origin | None = None,
+        side: str | None = None,
         told: Callable[[str], None] = lambda _: None,
     ) -> int:
         """Writes records of the quarantine to a .csv or .jsonl file, for `correct`; returns their number.
@@ -165,7 +162,7 @@ class Pipeline(OpenPipeline):
 
         return write(self.quarantined(batches, side), target, EDITED_ENDINGS, private=True)
 
-    def replay(self, batches: str | Sequence[BatchRange] | None = None, side: Origin | None = None) -> list[BatchId]:
+    def replay(self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None) -> list[BatchId]:
         """Makes batches with records in the quarantine due again, all or some; needs no Spark.
 
         Nothing runs yet: the stages that rejected the records become due for these batches, and so does everything

@@ -18,7 +18,7 @@ from fk_pipeline.cdc.unreadable import TOO_LONG, UNREADABLE
 from fk_pipeline.engine.folding import refuse_folded
 from fk_pipeline.engine.runner import Runner
 from fk_pipeline.errors import UsageError
-from fk_pipeline.identity import QUARANTINING, BatchId, BatchRange, LandedFile, Origin, Side
+from fk_pipeline.identity import OF_PAIRS, QUARANTINING, BatchId, BatchRange, LandedFile, Side
 from fk_pipeline.quarantine_here import EDITED_ENDINGS
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import text
@@ -38,7 +38,7 @@ class Replay:
     unchanged: int
 
 
-def quarantined_records(runner: Runner, batches: Sequence[BatchRange], side: Origin | None) -> DataFrame:
+def quarantined_records(runner: Runner, batches: Sequence[BatchRange], side: str | None) -> DataFrame:
     """Returns records of the quarantine.
 
     Args:
@@ -69,7 +69,7 @@ def quarantined_records(runner: Runner, batches: Sequence[BatchRange], side: Ori
 
 
 def reopen_quarantined(
-    ledger: Ledger, batches: Sequence[BatchRange], side: Origin | None, replay_id: str
+    ledger: Ledger, batches: Sequence[BatchRange], side: str | None, replay_id: str
 ) -> list[BatchId]:
     """Makes batches with records in the quarantine due for the stages that rejected the records; needs no Spark."""
     reopened: set[BatchId] = set()
@@ -144,7 +144,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _correction(record: dict[str, Any], where: str, spec: PipelineSpec, ledger: Ledger) -> Correction:
-    if record.get("side") == Origin.JOIN:
+    if record.get("side") == OF_PAIRS:
         raise UsageError(
             "a pair of rows cannot be corrected by its text",
             where=where,

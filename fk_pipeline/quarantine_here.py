@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from fk_pipeline.conditions import AnyTest, ConstantTest, RowTest, between
-from fk_pipeline.identity import BatchRange, Origin
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.corrections import digest_of
@@ -22,7 +22,7 @@ _ORDER = ("side", "batch", "file", "line", "raw")
 
 
 def quarantined_records(
-    rows: Relation, spec: PipelineSpec, batches: Sequence[BatchRange], side: Origin | None
+    rows: Relation, spec: PipelineSpec, batches: Sequence[BatchRange], side: str | None
 ) -> pa.Table:
     """Returns records of the quarantine.
 

@@ -215,7 +215,7 @@ class Rebuild:
             return
         rows = self.session.read.format("delta").load(warehouse.path(s.QUARANTINE))
         part = part.removeprefix(f"{of.name}.")
-        lost = rows.where(F.col(s.SIDE) == of.name.value).where(F.col(s.REASON).startswith(f"{part} "))
+        lost = rows.where(F.col(s.SIDE) == of.name).where(F.col(s.REASON).startswith(f"{part} "))
         if not lost.isEmpty():
             self._refuse(
                 NeededRebuild.of_all(self.kind),

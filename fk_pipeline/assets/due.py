@@ -98,7 +98,7 @@ def _settles(settings: Settings, ledger: Ledger, batch: BatchId, now: datetime) 
     left = since + timedelta(seconds=settings.settle_seconds) - now
     if left <= timedelta(0):
         return None
-    other = Side.RIGHT if here[0] is Side.LEFT else Side.LEFT
+    other = Side.RIGHT if here[0] == Side.LEFT else Side.LEFT
     return f"batch {int(batch)} waits another {left.total_seconds():.0f} s for a file of the {other} side"
 
 

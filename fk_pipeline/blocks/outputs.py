@@ -32,7 +32,7 @@ def with_names(joined: DataFrame, spec: JoinSpec, keep: Sequence[str]) -> DataFr
     """Returns joined rows with the columns that only one side has, under their own names."""
     names = [c.name.lower() for side in SIDES for c in spec.columns_of(side)]
     flat = [
-        F.col(side.value)[c.name].alias(c.name)
+        F.col(side)[c.name].alias(c.name)
         for side in SIDES
         for c in spec.columns_of(side)
         if names.count(c.name.lower()) == 1
@@ -60,8 +60,4 @@ def keys_of_pairs(spec: JoinSpec, names: Mapping[Side, Callable[[str], str]]) ->
     """
     keys = {side: ", ".join(f"{c.quoted}: {c.type}" for c in spec.side(side).key_columns) for side in SIDES}
     pair = F.from_json(s.RAW, ", ".join(f"`{side}` STRUCT<{columns}>" for side, columns in keys.items()))
-    return [
-        pair[side.value][c.name].alias(name(c.name))
-        for side, name in names.items()
-        for c in spec.side(side).key_columns
-    ]
+    return [pair[side][c.name].alias(name(c.name)) for side, name in names.items() for c in spec.side(side).key_columns]

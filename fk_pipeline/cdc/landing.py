@@ -162,8 +162,8 @@ def look(spec: PipelineSpec, files: KnownFiles, zone: LandingZone) -> Discovery:
         batch = _next_batch([*files.batches, *(f.batch for f in discovered)], arrivals[0][1].path)
         discovered += [_landed(file, spec.relative(file.path), side, batch, zone) for side, file in arrivals]
     for side in spec.sides:
-        new = [f for f in discovered if f.side is side]
-        notices += about_names(spec, side, new, [f for s, f in arrivals if s is side], first=not files.of_side(side))
+        new = [f for f in discovered if f.side == side]
+        notices += about_names(spec, side, new, [f for s, f in arrivals if s == side], first=not files.of_side(side))
     return Discovery(tuple(discovered), tuple(changed), tuple(vanished), notices=tuple(notices))
 
 
@@ -208,7 +208,7 @@ def _new_versions(spec: PipelineSpec, side: Side, files: KnownFiles) -> list[Fou
     known = {spec.location(f.path): f for f in files.of_side(side)}
     removed = files.removed
     withdrawn = [path for path, f in known.items() if f.batch in removed]
-    given_up = [spec.location(path) for of, path in files.given_up if of is side]
+    given_up = [spec.location(path) for of, path in files.given_up if of == side]
     found = new_versions(spec.landing(side), {path: f.modified for path, f in known.items()}, withdrawn, given_up)
     return [] if found is None else [FoundFile(*found)]
 

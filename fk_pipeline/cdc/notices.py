@@ -94,7 +94,7 @@ def about_waiting(waiting: Sequence[tuple[LandedFile, LandedFile]]) -> list[Noti
     """Returns the notices about files that are left out, each given with another file of its batch that is gone."""
     notices = []
     for side in dict.fromkeys(file.side for file, _ in waiting):
-        mine = [(file, gone) for file, gone in waiting if file.side is side]
+        mine = [(file, gone) for file, gone in waiting if file.side == side]
         (first, gone), paths = mine[0], [file.path for file, _ in mine]
         then = f"Batch {first.batch} cannot be read again without {gone.path}, which is gone: restore it"
         notices.append(Notice.of(side, HELD_BACK, paths, "file is held back", "files are held back", then))

@@ -20,7 +20,7 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
     """Returns the plan as the command prints it (`docs/reference/command.md`, plan)."""
 
     def files(found: tuple[LandedFile, ...]) -> list[dict[str, Any]]:
-        return [{"side": f.side.value, "batch": int(f.batch), "path": f.path, "bytes": f.size} for f in found]
+        return [{"side": f.side, "batch": int(f.batch), "path": f.path, "bytes": f.size} for f in found]
 
     stages = () if plan.stale else plan.stages
     return {

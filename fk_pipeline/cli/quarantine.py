@@ -10,7 +10,6 @@ import typer
 from fk_pipeline.cli.options import Debug, FormatOption, PipelineFile
 from fk_pipeline.console import OutputFormat, print_due, print_json, print_table, say_by_spark, tell
 from fk_pipeline.errors import LeftToSpark, UsageError
-from fk_pipeline.identity import Origin
 
 if TYPE_CHECKING:
     from fk_pipeline.pipeline import Pipeline
@@ -27,7 +26,9 @@ def quarantine(
     batch: Annotated[
         str | None, typer.Option(metavar="BATCHES", help="only of these batches, for example 7 or 3,9..12")
     ] = None,
-    side: Annotated[Origin | None, typer.Option(help="only of this side; join: pairs that select fails on")] = None,
+    side: Annotated[
+        str | None, typer.Option(metavar="SIDE", help="only of this input; join: pairs that select fails on")
+    ] = None,
     limit: Annotated[
         int, typer.Option(min=1, metavar="N", help="list at most so many records, and so many reasons")
     ] = 20,
@@ -53,6 +54,9 @@ def quarantine(
             fix=f"fk-pipeline quarantine {pipeline} --replay {file}",
         )
     loaded, as_json = load(pipeline), format_ is OutputFormat.JSON
+    origins = loaded.spec.definition.rejecting
+    if side is not None and side not in origins:
+        raise UsageError(f"{side!r} is no input of pipeline {loaded.spec.name}", fix=f"--side {', '.join(origins)}")
     if file is not None:
         _correct(loaded, file, as_json)
     elif replay:
@@ -67,7 +71,7 @@ def quarantine(
         _list(loaded, batch, side, limit, as_json)
 
 
-def _list(pipeline: Pipeline, batches: str | None, side: Origin | None, limit: int, as_json: bool) -> None:
+def _list(pipeline: Pipeline, batches: str | None, side: str | None, limit: int, as_json: bool) -> None:
     rows, reasons, number = records_of(pipeline, batches, side, limit)
     if as_json:
         print_json({"records": number, "reasons": reasons, "rows": rows})
@@ -83,7 +87,7 @@ def _list(pipeline: Pipeline, batches: str | None, side: Origin | None, limit: i
 
 
 def records_of(
-    pipeline: Pipeline, batches: str | None, side: Origin | None, limit: int
+    pipeline: Pipeline, batches: str | None, side: str | None, limit: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
     """Returns the first records, the most frequent reasons, and the number of all records."""
     from fk_pipeline.quarantine_here import reasons_of
@@ -105,7 +109,7 @@ def _shortened(raw: str) -> str:
     return raw if len(raw) <= RAW_SHOWN else f"{raw[:RAW_SHOWN]}..."
 
 
-def _replay(pipeline: Pipeline, batches: str | None, side: Origin | None, as_json: bool) -> None:
+def _replay(pipeline: Pipeline, batches: str | None, side: str | None, as_json: bool) -> None:
     again = [int(batch) for batch in pipeline.replay(batches, side)]
     if not as_json:
         tell(f"Batches to read again: {', '.join(map(str, again))}." if again else "Nothing is in the quarantine.")

@@ -53,11 +53,11 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         "quarantined": quarantined,
         "errors": errors,
         "inexact": [
-            {"side": one.side.value, "batches": list(one.batches), "columns": list(one.columns), "text": one.text}
+            {"side": one.side, "batches": list(one.batches), "columns": list(one.columns), "text": one.text}
             for one in inexact(pipeline.spec, ledger)
         ],
         "never_sent": [
-            {"side": one.side.value, "column": one.column, "batches": list(one.batches), "text": str(one)}
+            {"side": one.side, "column": one.column, "batches": list(one.batches), "text": str(one)}
             for one in never_sent(pipeline.spec, ledger)
         ],
         "failed_checks": [

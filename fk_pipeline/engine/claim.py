@@ -107,10 +107,10 @@ def check_unclaimed(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Non
     for side in sorted({side for side, _ in ledger.files.known}):
         if claimed(side) in ledger.claim:
             continue
-        known = [file for (of, _), file in ledger.files.known.items() if of is side]
+        known = [file for (of, _), file in ledger.files.known.items() if of == side]
         read = [*found.changed, *(file for file, _ in found.waiting)]
-        changed = [file for file in read if file.side is side and (side, file.path) in ledger.files.known]
-        gone = [file for file in found.vanished if file.side is side]
+        changed = [file for file in read if file.side == side and (side, file.path) in ledger.files.known]
+        gone = [file for file in found.vanished if file.side == side]
         if len(known) > len(changed) + len(gone):
             continue
         root = spec.landing_base(side)

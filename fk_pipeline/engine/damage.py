@@ -22,7 +22,7 @@ from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.damage import Damage, DamagedTableError, damage_in, damage_of, is_there, put_aside
 from fk_pipeline.store.lease import lease, leases
-from fk_pipeline.store.ledger import CLAIM, Names
+from fk_pipeline.store.ledger import Names, is_claim
 from fk_pipeline.store.ledger.entries import SCHEMAS, Entries, Entry, rows_in_files
 from fk_pipeline.store.ledger.files import GIVEN_UP
 
@@ -179,7 +179,7 @@ def gone_files(spec: PipelineSpec, zone: LandingZone | None, sides: Sequence[Sid
     listed -= {place for place, row in files.items() if row["event"] == GIVEN_UP}
     names, gone = _names(spec, listed), list[str]()
     for side in sides:
-        paths = sorted({names.now(side, path) for of, path in listed if of is side})
+        paths = sorted({names.now(side, path) for of, path in listed if of == side})
         if spec.side(side).format == "delta":
             gone += [path for path in paths if not are_kept(spec.location(path))]
             continue
@@ -192,7 +192,7 @@ def _names(spec: PipelineSpec, known: Collection[tuple[Side, str]]) -> Names:
     """Returns what the files of the ledger are called now, of what can still be read of it."""
     claim = {row["part"]: row["value"] for row in rows_in_files(spec.home, "fingerprints")}
     places = landing_places(spec)
-    return Names(places, claim, {side: [path for of, path in known if of is side] for side in places})
+    return Names(places, claim, {side: [path for of, path in known if of == side] for side in places})
 
 
 def _readable(home: str, table: str) -> list[Entry]:
@@ -220,7 +220,7 @@ def make_ledger_readable(spec: PipelineSpec, zone: LandingZone, source: Source) 
         ):
             raise damage_error(found, spec, zone)
         lists = _readable(spec.home, "batches")
-        claims = [row for row in rows_in_files(spec.home, "fingerprints") if row["part"] in CLAIM]
+        claims = [row for row in rows_in_files(spec.home, "fingerprints") if is_claim(row["part"])]
         corrections = rows_in_files(spec.home, "corrections") if "corrections" in tables else []
         first = []
         if needed.source is Source.LANDING:

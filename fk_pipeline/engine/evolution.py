@@ -82,7 +82,7 @@ def _holds(wide: str, narrow: str) -> bool:
 
 def edits(stale: Stale) -> dict[Side, SchemaEdit]:
     """Returns, per side, the edit of its schema."""
-    return {side: schema_edit(*stale[part]) for side in Side if (part := f"{side}.schema") in stale}
+    return {Side(part.removesuffix(".schema")): schema_edit(*stale[part]) for part in stale if part.endswith(".schema")}
 
 
 def only_adds(spec: PipelineSpec, stale: Stale) -> bool:
@@ -99,7 +99,7 @@ def only_adds(spec: PipelineSpec, stale: Stale) -> bool:
     for side in found:
         part = f"{side}.logical_types"
         was, now = (set(filter(None, said.split(", "))) for said in stale.get(part, ("", "")))
-        if was <= now and {one.split(": ")[0] for one in now - was} <= {name for of, name in added if of is side}:
+        if was <= now and {one.split(": ")[0] for one in now - was} <= {name for of, name in added if of == side}:
             explained.add(part)
     if not set(stale) <= explained:
         return False

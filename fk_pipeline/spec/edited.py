@@ -102,7 +102,7 @@ def _changed(spec: PipelineSpec, now: PipelineSpec) -> Iterator[str]:
 
 def _parts(spec: PipelineSpec) -> dict[str, Any]:
     """Returns the values of a pipeline by key, of inputs as `left.schema`, without those of `USED_AT_ONCE`."""
-    inputs = {side.value for side in spec.sides}
+    inputs = set(spec.sides)
     found: dict[str, Any] = {}
     for key, value in spec.model_dump(by_alias=True).items():
         if key in inputs:

@@ -80,7 +80,7 @@ class JoinSpec(PipelineSpec):
     def right_outputs(self) -> frozenset[str]:
         """The columns of the result whose expression reads a column of the right side."""
         reads = {output.name: self.reads(output) for output in self.outputs}
-        return frozenset(name for name, found in reads.items() if any(side is Side.RIGHT for side, _ in found))
+        return frozenset(name for name, found in reads.items() if any(side == Side.RIGHT for side, _ in found))
 
     def reads(self, output: Output) -> tuple[tuple[Side, Column], ...]:
         """Returns the columns of both sides that a column of the result is made of."""
@@ -183,4 +183,4 @@ class JoinSpec(PipelineSpec):
         for side in SIDES:
             spec = self.side(side)
             ordered = tuple(column.name for column in spec.columns if column.name in secret[side])
-            object.__setattr__(self, side.value, spec.model_copy(update={"sensitive": ordered}))
+            object.__setattr__(self, side, spec.model_copy(update={"sensitive": ordered}))

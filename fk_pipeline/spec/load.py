@@ -105,17 +105,17 @@ def _with_results(document: Any, path: Path, read_by: Sequence[Path], texts: Tex
         StateError: such a result cannot be opened.
     """
     name = document.get("kind", FIRST)
-    found = {}
+    found: dict[str, Any] = {}
     for one in kind_named(name).inputs if isinstance(name, str) and name in KINDS else ():
-        given = document.get(one.name.value)
+        given = document.get(one.name)
         if not isinstance(given, dict) or not isinstance(given.get("pipeline"), str):
             continue
-        where = f"{path}:{_line_of(document, (one.name.value, 'pipeline'))}"
+        where = f"{path}:{_line_of(document, (one.name, 'pipeline'))}"
         for key in REPLACED:
             if key in given:
                 raise PipelineFileError(
                     f"{one.name}: {key!r} is given by the result of {given['pipeline']}",
-                    where=f"{path}:{_line_of(document, (one.name.value, key))}",
+                    where=f"{path}:{_line_of(document, (one.name, key))}",
                     fix=f"leave out {key}, or pipeline",
                 )
         other = path.parent / given["pipeline"]
@@ -131,7 +131,7 @@ def _with_results(document: Any, path: Path, read_by: Sequence[Path], texts: Tex
         secret = [*own, *result.get("sensitive", ())] if isinstance(own, tuple) else own  # else pydantic refuses it
         told = given.get("descriptions", {})
         told = {**result["descriptions"], **told} if isinstance(told, dict) else told
-        found[one.name.value] = {**given, **result, "sensitive": secret, "descriptions": told}
+        found[one.name] = {**given, **result, "sensitive": secret, "descriptions": told}
     return found
 
 

@@ -164,7 +164,7 @@ class PipelineSpec(Frozen):
 
     def side(self, side: Side) -> SideSpec:
         """Returns an input by its name."""
-        found: SideSpec = getattr(self, side.value)
+        found: SideSpec = getattr(self, side)
         return found
 
     def row_expressions(self, side: Side) -> tuple[str, ...]:
@@ -293,7 +293,7 @@ class PipelineSpec(Frozen):
 
     @model_validator(mode="after")
     def _expected_columns_exist(self) -> PipelineSpec:
-        known = {side.value: [c.name for c in self.side(side).columns] for side in self.sides}
+        known = {str(side): [c.name for c in self.side(side).columns] for side in self.sides}
         known[self.definition.result.name] = [o.name for o in self.outputs]
         for table, names in known.items():
             for i, one in enumerate(self.expectations.of(table)):

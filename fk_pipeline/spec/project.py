@@ -94,7 +94,7 @@ def _may_be_pipeline(file: Path) -> bool:
 
 def _is_pipeline(document: Any) -> bool:
     """Returns whether a document names an input or a join, right or wrong."""
-    keys = {"join", *(one.name.value for kind in kinds() for one in kind.inputs)}
+    keys = {"join", *(one.name for kind in kinds() for one in kind.inputs)}
     return isinstance(document, dict) and not keys.isdisjoint(document)
 
 

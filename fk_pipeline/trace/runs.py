@@ -50,11 +50,11 @@ class CaseRun(ABC, Generic[Of]):
         """Lands every event, runs batch after batch, and yields each batch when it has run."""
         batches = max((len(case.events) for case in self.cases), default=0)
         for side in SIDES:
-            (self.folder / side.value).mkdir()
+            (self.folder / side).mkdir()
             for batch in range(batches):
                 lines = self.lines(side, batch)
                 if lines is not None:
-                    path = self.folder / side.value / f"{batch:08d}.jsonl"
+                    path = self.folder / side / f"{batch:08d}.jsonl"
                     path.write_text("".join(lines), encoding="utf-8")
         for batch in range(batches):
             if progress is not None:

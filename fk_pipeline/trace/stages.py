@@ -88,7 +88,7 @@ class _Run(CaseRun[Case | TableCase]):
         lines = [
             json.dumps(self._row(number, case, case.events[batch], batch)) + "\n"
             for number, case in enumerate(self.cases)
-            if batch < len(case.events) and case.events[batch].side == side.value
+            if batch < len(case.events) and case.events[batch].side == side
         ]
         return lines or None
 

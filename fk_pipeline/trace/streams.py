@@ -105,16 +105,16 @@ class _Run(CaseRun[AnyStreamCase]):
         lines = []
         for number, case in enumerate(self.cases):
             event = case.events[batch] if batch < len(case.events) else None
-            if event is None or event.side != side.value or (side is Side.LEFT and event.value is None):
+            if event is None or event.side != side or (side == Side.LEFT and event.value is None):
                 continue
-            of = _key_of(event, by_key=isinstance(case, StreamCase) or side is Side.RIGHT)
+            of = _key_of(event, by_key=isinstance(case, StreamCase) or side == Side.RIGHT)
             row: Json = {"ts": event.ts, "value": serialise(event.value)}
-            if side is Side.LEFT:
+            if side == Side.LEFT:
                 row |= {"k": f"{number}|{json.dumps(event.key)}", "fk": None if of is None else f"{number}|{of}"}
             else:
                 row |= {"k": None if of is None else f"{number}|{of}", "op": "d" if event.value is None else "u"}
             lines.append(json.dumps(row) + "\n")
-        return lines if lines or side is Side.LEFT else None
+        return lines if lines or side == Side.LEFT else None
 
     def _result(self) -> dict[tuple[int, int], Json]:
         """Returns the rows of the result: per event and number of the case, key and value."""

@@ -89,9 +89,9 @@ class _Run(CaseRun[AnyWindowCase]):
         """Returns the event of a batch on a side; the file of a stream is there, even if it is empty."""
         [case] = self.cases
         event = case.events[batch]
-        if self.to_itself and side is Side.RIGHT:
+        if self.to_itself and side == Side.RIGHT:
             return None
-        if event.side != side.value or event.key is None or event.value is None:
+        if event.side != side or event.key is None or event.value is None:
             return []
         return [json.dumps({"k": event.key, "value": serialise(event.value), "ts": event.ts}) + "\n"]
 

@@ -76,7 +76,7 @@ class AsOfModel(Model):
 
     def _bring(self, side: Side, batch: int, events: list[Event]) -> None:
         super()._bring(side, batch, events)
-        if self.by_batch and side is Side.RIGHT:
+        if self.by_batch and side == Side.RIGHT:
             part = self.logs[side][batch]
             rows = after_truncate(part)
             self.logs[side][batch] = Dated(rows, None, part.generation, ends=part.truncate is not None)

@@ -86,7 +86,7 @@ class RetentionModel(WindowModel):
         gone: set[tuple[Side, str]] = set()
         self.horizon = max(self.horizon, max(times, default=NEVER) - self.retention)
         for side in SIDES:
-            older = max(self.after, self.before) if self.to_itself else self.after if side is Side.LEFT else self.before
+            older = max(self.after, self.before) if self.to_itself else self.after if side == Side.LEFT else self.before
             bound = self.horizon - (0 if self._lacks("partners are kept longer") else older)
             for key, row in [*self.states[side].items()]:
                 at = row.at if isinstance(row, Expired) else None if row.value is None else row.value[1]
@@ -196,7 +196,7 @@ class RetentionSchedule(WindowSchedule):
     def _wanted(self, _: Mapping[int, Content]) -> dict[Any, Any]:
         model, rows = self.retaining, self._living()
         every = {
-            side: of_side | {key: row for (one, key), row in self.removed.items() if one is side and row}
+            side: of_side | {key: row for (one, key), row in self.removed.items() if one == side and row}
             for side, of_side in rows.items()
         }
         found: dict[Any, Any] = {

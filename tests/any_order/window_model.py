@@ -79,7 +79,7 @@ class WindowModel(Model):
 
     def close(self, side: Side, row: Any) -> int:
         """Returns the clock after which a row without a match stands alone."""
-        more: int = row[1] + (self.after if side is Side.LEFT else self.before) + self.grace
+        more: int = row[1] + (self.after if side == Side.LEFT else self.before) + self.grace
         return more
 
     def live(self, side: Side) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class WindowModel(Model):
         was, now = self.at, max((row[1] for side in SIDES for row in rows[side].values()), default=-1)
         messages = self.responses.get(batch, [])
         told: set[Any] = {one for one in messages if len(one) == 2}  # the others are of a changed row, with its batch
-        asked = {side: {one[1] for one in messages if one[0] is side} for side in SIDES}
+        asked = {side: {one[1] for one in messages if one[0] == side} for side in SIDES}
         changed = {side: {key for key in keys if self._was_told(side, key)} for side, keys in asked.items()}
         if self._lacks("the pairs of a changed row are looked up"):
             changed = {side: set() for side in SIDES}
@@ -140,7 +140,7 @@ class WindowModel(Model):
             else:
                 self.result.pop((lk, rk), None)
         for side in self.alone_on():
-            place = 0 if side is Side.LEFT else 1
+            place = 0 if side == Side.LEFT else 1
             if not self._lacks("partners are asked"):
                 asked[side] |= {pair[place] for pair in told | stood}
             asked[side] |= self._closing(side, rows[side], was, now)
@@ -152,7 +152,7 @@ class WindowModel(Model):
         """Returns the rows whose close lies between two clocks; all rows if one of the clocks is not known."""
         if self.at_once or self._lacks("what time has closed is asked"):
             return set()
-        place = 0 if side is Side.LEFT else 1
+        place = 0 if side == Side.LEFT else 1
         if was is None:
             return {*rows, *(pair[place] for pair in self.result if pair[1 - place] is None)}
         low, high = (was if self._lacks("the clock may turn back") else min(was, now)), max(was, now)
@@ -162,17 +162,17 @@ class WindowModel(Model):
         """Lets a row stand alone if it lives, its close has come and the result has no pair of it; else it does not."""
         if not self._is_known(side, key):
             return
-        place, row = (0 if side is Side.LEFT else 1), rows[side].get(key)
+        place, row = (0 if side == Side.LEFT else 1), rows[side].get(key)
         closed = row is not None and (self.at_once or self.close(side, row) < now)
         paired = any(pair[place] == key for pair in self.result if None not in pair)
         if self._lacks("the result tells who is alone"):
-            others = rows[Side.RIGHT if side is Side.LEFT else Side.LEFT].values()
+            others = rows[Side.RIGHT if side == Side.LEFT else Side.LEFT].values()
             paired = row is not None and any(
-                self.matches(row, other) if side is Side.LEFT else self.matches(other, row) for other in others
+                self.matches(row, other) if side == Side.LEFT else self.matches(other, row) for other in others
             )
-        at: Any = (key, None) if side is Side.LEFT else (None, key)
+        at: Any = (key, None) if side == Side.LEFT else (None, key)
         if closed and not paired:
-            values = (row, None) if side is Side.LEFT else (None, row)
+            values = (row, None) if side == Side.LEFT else (None, row)
             self.result[at] = (*values, values)
         else:
             self.result.pop(at, None)
@@ -232,8 +232,8 @@ class WindowSchedule(Schedule):
         for side in model.alone_on():
             for key, row in rows[side].items():
                 if key not in paired[side] and (model.at_once or model.close(side, row) < now):
-                    found[(key, None) if side is Side.LEFT else (None, key)] = (
-                        (row, None) if side is Side.LEFT else (None, row)
+                    found[(key, None) if side == Side.LEFT else (None, key)] = (
+                        (row, None) if side == Side.LEFT else (None, row)
                     )
         return found
 

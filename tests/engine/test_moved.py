@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import HeldBackError, PipelineFileError, StateError, UsageError
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.pipeline import Pipeline, load
 from fk_pipeline.store.ledger import claimed_name
 from fk_pipeline.store.ledger.entries import Entries
@@ -282,7 +282,7 @@ def older(home: Path, before: Callable[[str], str] = lambda path: path) -> None:
     for row in rows["batches"]:
         row["files"] = [before(path) for path in row["files"]]
         row["input"] = hashlib.sha256("".join(f"{f}\0{digests[f]}\n" for f in row["files"]).encode()).hexdigest()
-    parts = set(map(claimed_name, Side))
+    parts = set(map(claimed_name, SIDES))
     rows["fingerprints"] = [row for row in rows["fingerprints"] if row["part"] not in parts]
     for table, kept in rows.items():
         shutil.rmtree(tables / table)

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.effects import Effect, Reader, RowSet, Upsert
-from fk_pipeline.identity import BatchRange, Origin
+from fk_pipeline.identity import OF_PAIRS, BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import JOINED, UNCHANGED, Stage
 from fk_pipeline.kinds.foreign_key.resolved_join import (
@@ -92,7 +92,7 @@ def _news(read: Reader) -> DataFrame:
     news = changed_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), read.batches, spec)
     if read.history.first_time or not spec.computes:
         return news
-    pairs = read.of_batches(s.QUARANTINE, s.BATCH).where(F.col(s.SIDE) == Origin.JOIN.value)
+    pairs = read.of_batches(s.QUARANTINE, s.BATCH).where(F.col(s.SIDE) == OF_PAIRS)
     alone = pairs.select(*pair_keys(spec), s.BATCH).where(f"NOT {k.has_left(spec)}")
     return news.unionByName(alone.select(*news.columns)).distinct()
 

@@ -90,15 +90,15 @@ def versions_of(rows: Sequence[JsonRow], spec: ForeignKeySpec, side: Side) -> tu
     """
     names = [c.name for c in spec.side(side).key_columns]
     keys = [None if row[names[0]] is None else {name: row[name] for name in names} for row in rows]
-    time = None if spec.as_of is None else k.AS_OF if side is Side.LEFT else s.VALID_FROM
+    time = None if spec.as_of is None else k.AS_OF if side == Side.LEFT else s.VALID_FROM
     times = [None if time is None or key is None else row[time] for row, key in zip(rows, keys, strict=True)]
-    versions = times if side is Side.RIGHT else [None] * len(times)
+    versions = times if side == Side.RIGHT else [None] * len(times)
     places = [None if key is None else (*key.values(), at) for key, at in zip(keys, versions, strict=True)]
     last: dict[Any, int] = {}
     for i, place in enumerate(places):
         if place is not None:
             last[place] = i
-        elif side is Side.RIGHT and spec.as_of_batch:  # it ends versions, and replaces none
+        elif side == Side.RIGHT and spec.as_of_batch:  # it ends versions, and replaces none
             last["truncate", i] = i
         else:
             last = dict.fromkeys(last, i)
@@ -117,7 +117,7 @@ def versions_of(rows: Sequence[JsonRow], spec: ForeignKeySpec, side: Side) -> tu
             op=row[s.OP],
             deleted=row[s.DELETED],
             row=None if row[s.DELETED] else {c.name: row[c.name] for c in spec.side(side).columns},
-            refers_to=reference(row, spec) if side is Side.LEFT else None,
+            refers_to=reference(row, spec) if side == Side.LEFT else None,
             hash=row[s.HASH],
             file=None if row[s.FILE] is None else spec.relative(row[s.FILE]),
             current=i in current,

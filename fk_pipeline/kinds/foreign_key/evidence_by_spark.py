@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.export import json_rows, key_row
-from fk_pipeline.identity import Origin, Side
+from fk_pipeline.identity import OF_PAIRS, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import MOST_QUARANTINED, RECORD, naming_patterns
 from fk_pipeline.kinds.foreign_key.proof import expected as expected_join
@@ -54,8 +54,8 @@ class LeftBySpark:
 
     def quarantined(self, refers_to: JsonRow | None) -> list[JsonRow]:
         """Returns the records of the quarantine that may concern the key."""
-        lines = {Origin.LEFT: names_key(self.key), Origin.RIGHT: names_key(refers_to)}
-        return _quarantined(self._read, self._spec, {**lines, Origin.JOIN: self._in_state})
+        lines: dict[str, str] = {Side.LEFT: names_key(self.key), Side.RIGHT: names_key(refers_to)}
+        return _quarantined(self._read, self._spec, {**lines, OF_PAIRS: self._in_state})
 
     def expected(self) -> JsonRow | None:
         """Returns the row of the join; an outer join has right rows alone as well."""
@@ -86,7 +86,7 @@ class RightBySpark:
 
     def quarantined(self) -> list[JsonRow]:
         """Returns the records of the quarantine that may concern the key."""
-        return _quarantined(self._read, self._spec, {Origin.RIGHT: names_key(self.key), Origin.JOIN: self._in_state})
+        return _quarantined(self._read, self._spec, {Side.RIGHT: names_key(self.key), OF_PAIRS: self._in_state})
 
     def expected(self) -> JsonRow | None:
         """Returns the row of the join without a left row."""
@@ -108,7 +108,7 @@ def _first_output(joined: DataFrame, spec: ForeignKeySpec) -> JsonRow | None:
     return next(iter(json_rows(joined.select(*[quote(output.name) for output in spec.outputs]))), None)
 
 
-def _quarantined(read: TableReader, spec: ForeignKeySpec, conditions: Mapping[Origin, str]) -> list[JsonRow]:
+def _quarantined(read: TableReader, spec: ForeignKeySpec, conditions: Mapping[str, str]) -> list[JsonRow]:
     """Returns the newest records of the quarantine that meet a condition, oldest first.
 
     Args:

@@ -30,7 +30,7 @@ from fk_pipeline.blocks.keyed_here import (
 )
 from fk_pipeline.conditions import AllTests, AnyTest, NotTest, NullTest, RowTest, is_value
 from fk_pipeline.errors import LeftToSpark
-from fk_pipeline.identity import Origin, Side
+from fk_pipeline.identity import OF_PAIRS, SIDES, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import MOST_QUARANTINED, RECORD, held, naming_patterns, versions_of
 from fk_pipeline.kinds.foreign_key.spec import BY_BATCH, VALIDITY, ForeignKeySpec
@@ -71,7 +71,7 @@ class LeftHere:
 
     def quarantined(self, refers_to: JsonRow | None) -> list[JsonRow]:
         """Returns the records of the quarantine that may concern the key."""
-        return _quarantined(self._table(s.QUARANTINE), {Origin.LEFT: self.key, Origin.RIGHT: refers_to})
+        return _quarantined(self._table(s.QUARANTINE), {Side.LEFT: self.key, Side.RIGHT: refers_to})
 
     def expected(self) -> JsonRow | None:
         """Returns the row of the join."""
@@ -120,7 +120,7 @@ class RightHere:
 
     def quarantined(self) -> list[JsonRow]:
         """Returns the records of the quarantine that may concern the key."""
-        return _quarantined(self._table(s.QUARANTINE), {Origin.RIGHT: self.key})
+        return _quarantined(self._table(s.QUARANTINE), {Side.RIGHT: self.key})
 
     def expected(self) -> JsonRow | None:
         """Returns the row of the join without a left row."""
@@ -143,7 +143,7 @@ def _check(spec: ForeignKeySpec) -> None:
     over_left = [sql for sql in (*spec.left.foreign_key, spec.as_of) if sql not in (None, BY_BATCH)]
     for sql, whole in (*((one, 1) for one in over_left), *((one.sql, 2) for one in spec.computed)):
         parsed = parse_expression(sql)
-        if not parsed.plain or len(parsed.reads[0]) > (whole if parsed.reads[0][0].lower() in tuple(Side) else 1):
+        if not parsed.plain or len(parsed.reads[0]) > (whole if parsed.reads[0][0].lower() in SIDES else 1):
             raise LeftToSpark(f"'{sql}' is evaluated by Spark only")
     check_sides(spec.left, spec.right)
 
@@ -178,7 +178,7 @@ def _log(table: Relation, spec: ForeignKeySpec, side: Side, has_key: RowTest | N
     with leaving_errors():
         rows = _with_derived(in_source_order(table.read(Wanted(columns, [where])), declared), spec, side)
         found, digests = json_of(rows), _contents(rows, spec, side)
-    keeps_versions = side is Side.RIGHT and spec.as_of is not None  # then the deletion of a row is one, and has a hash
+    keeps_versions = side == Side.RIGHT and spec.as_of is not None  # then the deletion of a row is one, and has a hash
     for row, digest in zip(found, digests, strict=True):
         gone = row[first] is None if keeps_versions else row[s.DELETED]
         row[s.HASH] = None if gone else digest.hex().upper()
@@ -211,7 +211,7 @@ def _with_derived(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> pa.Table:
     These are of a left row what it subscribes to, all null if one column is, and of a right row the time since which it
     holds.
     """
-    if side is Side.RIGHT:
+    if side == Side.RIGHT:
         return rows.append_column(s.VALID_FROM, rows[s.BATCH]) if spec.as_of_batch else rows
     columns = {name: rows[of] for name, of in _subscribed_to(spec).items()}
     whole = reduce(pc.and_, map(pc.is_valid, columns.values()), pc.invert(rows[s.DELETED]))
@@ -242,13 +242,13 @@ def _joined(left: Version | None, right: Version | None, spec: ForeignKeySpec, e
     return {o.name: rows[side].get(column.name) for o in spec.outputs for side, column in spec.reads(o)}
 
 
-def _quarantined(table: Relation, keys: Mapping[Origin, JsonRow | None]) -> list[JsonRow]:
+def _quarantined(table: Relation, keys: Mapping[str, JsonRow | None]) -> list[JsonRow]:
     """Returns the newest records of the quarantine whose lines name a key, oldest first.
 
     Raises:
         LeftToSpark: there are pairs of rows, which Spark reads; or a line has rare letters.
     """
-    of_pairs = is_value(s.SIDE, Origin.JOIN, pa.string())
+    of_pairs = is_value(s.SIDE, OF_PAIRS, pa.string())
     if len(table.read(Wanted([s.SIDE], [of_pairs], limit=1))):
         raise LeftToSpark("pairs of rows are in the quarantine, which Spark reads")
     order = [(name, True) for name in (s.BATCH, s.FILE, s.LINE)]

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fk_pipeline.contract import AnyStory
-from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, QUARANTINED, Origin, Side
+from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, OF_PAIRS, QUARANTINED, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import LeftEvidence, held, records_of, reference, versions_of
@@ -261,7 +261,7 @@ class _Explained:
 
     def _conclusion(self, result: JsonRow | None, expected: JsonRow | None, work: bool) -> str:
         why = self._why()
-        lines = sum(record.side != Origin.JOIN for record in self.quarantined)
+        lines = sum(record.side != OF_PAIRS for record in self.quarantined)
         if lines:
             why += f" {lines} line(s) in the quarantine may concern it."
         if result == expected or self._may_differ(result, expected):

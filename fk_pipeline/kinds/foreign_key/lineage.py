@@ -41,13 +41,13 @@ def lineage(spec: ForeignKeySpec, stage: str) -> dict[str, list[tuple[str, str]]
             found |= {name: [(Stage.RIGHT_TABLE, column)] for (name, _), column in alones}
         for output in spec.key_outputs:
             of_keys = dict.fromkeys(spec.resolve(read) for read in parse_expression(output.sql).reads)
-            named = [k.pk(c.name) if side is Side.LEFT else k.fk(c.name) for side, c in of_keys]
+            named = [k.pk(c.name) if side == Side.LEFT else k.fk(c.name) for side, c in of_keys]
             found[k.chosen(output.name)] = [(Stage.RESPONSES, name) for name in named]
         for output in spec.outputs:
             reads = [spec.resolve(read) for read in parse_expression(output.sql).reads]
             validity = {c.name: s.VALID_FROM for c in spec.columns_of_validity}
             found[output.name] = [
-                (spec.definition.input(side).stage, validity.get(c.name, c.name) if side is Side.RIGHT else c.name)
+                (spec.definition.input(side).stage, validity.get(c.name, c.name) if side == Side.RIGHT else c.name)
                 for side, c in dict.fromkeys(reads)
             ]
     return found

@@ -272,7 +272,7 @@ def with_result_key(rows: DataFrame, spec: ForeignKeySpec, evaluator: Evaluator 
     keys = {Side.LEFT: (spec.left, k.pk), Side.RIGHT: (spec.right, k.fk)}
     names = [c.name.lower() for side, _ in keys.values() for c in side.key_columns]
     structs = [
-        F.struct(*[F.col(quote(name(c.name))).alias(c.name) for c in side.key_columns]).alias(which.value)
+        F.struct(*[F.col(quote(name(c.name))).alias(c.name) for c in side.key_columns]).alias(which)
         for which, (side, name) in keys.items()
     ]
     flat = [

@@ -100,13 +100,13 @@ class ForeignKeySpec(JoinSpec):
 
     def is_secret(self, side: Side, column: Column) -> bool:
         """Returns whether a column that the result may read is sensitive, or made of sensitive ones."""
-        if side is Side.RIGHT and column in self.columns_of_validity:
+        if side == Side.RIGHT and column in self.columns_of_validity:
             return self.right.holds_since_secret
         return super().is_secret(side, column)
 
     def columns_of(self, side: Side) -> tuple[Column, ...]:
         """Returns the columns that expressions of the result may name: those of the side, and its validity."""
-        if side is Side.LEFT:
+        if side == Side.LEFT:
             return self.left.columns
         return (*self.right.columns, *self.columns_of_validity)
 

@@ -56,7 +56,7 @@ class RowBySpark:
         """Returns the rows of the other side that match the row, or are in a pair with it in the result."""
         spec, other = self._spec, k.other(self._side)
         names = k.parts(spec, other)
-        ours, theirs = (f"{TIME}_{one.value}" for one in (self._side, other))
+        ours, theirs = (f"{TIME}_{one}" for one in (self._side, other))
         mine = own.where(f"{s.HASH} IS NOT NULL").select(
             *[F.col(quote(name)).alias(f"{name}_mine") for name in on_columns(spec)],
             F.expr(self._spans.ticks(TIME)).alias(ours),

@@ -65,7 +65,7 @@ def _joined(tables: Mapping[str, DataFrame], spec: WindowSpec, isolating: bool) 
     """SQL (FROM clause): the current rows of both sides, joined with the rows that match."""
     names = {}
     for side in SIDES:
-        names[side] = f"fk_{side.value}_{uuid.uuid4().hex}"
+        names[side] = f"fk_{side}_{uuid.uuid4().hex}"
         _current(tables, spec, side).createOrReplaceTempView(names[side])
     on = [f"`left`._fk_same_{i} = `right`._fk_same_{i}" for i in range(len(spec.left.on))]
     apart = "`right`._fk_at - `left`._fk_at"
@@ -94,7 +94,7 @@ def _shown(tables: Mapping[str, DataFrame], spec: WindowSpec) -> str:
         "left": f"`left`._fk_at + {_micros(spec.within.after) + grace} < {clock}",
         "right": f"`right`._fk_at + {_micros(spec.within.before) + grace} < {clock}",
     }
-    keys = {side.value: f"`{side}`.{spec.side(side).key_columns[0].quoted}" for side in SIDES}
+    keys = {str(side): f"`{side}`.{spec.side(side).key_columns[0].quoted}" for side in SIDES}
     return (
         f"CASE WHEN {keys['right']} IS NULL THEN {closed['left']} "
         f"WHEN {keys['left']} IS NULL THEN {closed['right']} ELSE TRUE END"
@@ -149,7 +149,7 @@ def unproved(tables: Mapping[str, DataFrame], spec: WindowSpec, ledger: Ledger) 
         horizon = ledger.folds.horizon(k.log_stage(spec, side))
         if horizon is None:
             continue
-        older = _micros(spec.within.before if side is Side.LEFT else spec.within.after)
+        older = _micros(spec.within.before if side == Side.LEFT else spec.within.after)
         at = ticks_of(horizon) * (1 if "T" in horizon else 1000)
         rows = _current(tables, spec, side)
         names = [*map(quote, k.parts(spec, side))]

@@ -48,7 +48,7 @@ def living(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
         *map(quote, on_columns(spec)),
         TIME,
         f"{s.HASH} AS {k.HASH_OF[side]}",
-        f"STRUCT({', '.join(fields)}) AS `{side.value}`",
+        f"STRUCT({', '.join(fields)}) AS `{side}`",
     )
 
 
@@ -116,20 +116,20 @@ def decide_pairs(
     """
     both = asked
     for side in SIDES:
-        matched_by = {name: f"{name}_{side.value}" for name in (*on_columns(spec), TIME)}
+        matched_by = {name: f"{name}_{side}" for name in (*on_columns(spec), TIME)}
         narrow = rows[side].select(
             *map(quote, k.parts(spec, side)),
             *[F.col(quote(name)).alias(own) for name, own in matched_by.items()],
             k.HASH_OF[side],
         )
         both = both.join(narrow, k.parts(spec, side), "left")
-    ticks = {side: spans.ticks(f"{TIME}_{side.value}") for side in SIDES}
+    ticks = {side: spans.ticks(f"{TIME}_{side}") for side in SIDES}
     same = [f"{name}_left = {name}_right" for name in on_columns(spec)]
     stands = " AND ".join([*same, spans.matches(ticks[Side.LEFT], ticks[Side.RIGHT])])
     both = both.withColumn(_LIVES, F.expr(f"COALESCE({stands}, FALSE)"))
     for side, known in heard.items():
-        both = both.join(known.withColumnRenamed(_HEARD, f"{_HEARD}_{side.value}"), k.parts(spec, side), "left")
-    told = " AND ".join(f"{_HEARD}_{side.value}" for side in heard)
+        both = both.join(known.withColumnRenamed(_HEARD, f"{_HEARD}_{side}"), k.parts(spec, side), "left")
+    told = " AND ".join(f"{_HEARD}_{side}" for side in heard)
     return _acted(both, result, spec, is_pair(spec), PAIRED, PARTED, told=told)
 
 
@@ -247,7 +247,7 @@ def _with_rows(decided: DataFrame, rows: Mapping[Side, DataFrame], spec: WindowS
         {s.DELETED: F.col(ACTION).isin(PARTED, MATCHED), s.CHANGED_AT: F.current_timestamp()}
     )
     for side in SIDES:
-        row = rows[side].select(*map(quote, k.parts(spec, side)), side.value)
+        row = rows[side].select(*map(quote, k.parts(spec, side)), side)
         changing = changing.join(row, k.parts(spec, side), "left")
     keep = [*k.parts(spec, *SIDES), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH, s.CHANGED_AT, s.DELETED, ACTION]
     return changing, keep

@@ -52,7 +52,7 @@ def _changed(rows: DataFrame, side: Side, spec: WindowSpec, batches: BatchRange)
         f"{s.APPLIED_IN} AS {s.BATCH}",
         *k.own_key(spec, side),
         *k.no_row(spec, k.other(side)),
-        f"'{side.value}' AS {s.CAUSE}",
+        f"'{side}' AS {s.CAUSE}",
         f"{s.HASH} AS {k.HASH_OF[side]}",
     )
 

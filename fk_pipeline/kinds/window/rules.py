@@ -62,7 +62,7 @@ def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
     expired = f"{EXPIRED_ROW} AND {_spans_of(reader).ticks(TIME)} < {horizon}" if horizon is not None else "FALSE"
     same = " AND ".join(f"{column} <=> _fk_log_values.{column}" for column in matched_by)
     rules = (
-        *version_rules(f"one_row_per_{side.value}_key", reader.batches, reader.ledger.folds.of(stage)),
+        *version_rules(f"one_row_per_{side}_key", reader.batches, reader.ledger.folds.of(stage)),
         Rule(
             "hash_is_that_of_the_changelog_row",
             f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash) AND NOT ({expired})",
@@ -140,7 +140,7 @@ def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
         changed = reader.of_batches(k.STATE_OF[side], s.APPLIED_IN)
         columns = [*k.own_key(spec, side), *k.no_row(spec, k.other(side)), f"{s.APPLIED_IN} AS {s.BATCH}"]
         changed = changed.where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*columns, f"TRUE AS {ROW}").where(kept)
-        asked = messages.where(F.col(s.CAUSE) == side.value).select(*map(quote, k.parts(spec, side)), s.BATCH)
+        asked = messages.where(F.col(s.CAUSE) == side).select(*map(quote, k.parts(spec, side)), s.BATCH)
         both = changed.join(asked.distinct().withColumn("_fk_asked", F.lit(True)), asked.columns, "left")
         rule = Rule("every_changed_row_is_asked", "_fk_asked IS NULL", "'no message'", "'one message'")
         views.append(View(both, key, s.BATCH, (rule,), excused))
@@ -177,7 +177,7 @@ def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
         own = {name: name for name in k.parts(spec, side)}
         of_side = reader.with_keys(WindowStage.RESOLVED_JOIN, keys[side], own, needed=names)
         of_side = of_side.select(*map(quote, names)).join(keys[side].frame, list(own), "left_semi")
-        if side is Side.RIGHT:
+        if side == Side.RIGHT:
             left = keys[Side.LEFT].frame
             of_side = of_side.join(left, list(left.columns), "left_anti")
         found.append(of_side)
@@ -216,21 +216,21 @@ def _pairs(
     spec, spans = reader.spec, _spans_of(reader)
     there = with_copies(result, [quote(name) for name in k.parts(spec, *SIDES)])
     for side in SIDES:
-        own = {name: f"{name}_{side.value}" for name in (*on_columns(spec), TIME)}
+        own = {name: f"{name}_{side}" for name in (*on_columns(spec), TIME)}
         now = rows[side].select(
             *map(quote, k.parts(spec, side)),
             *[F.col(quote(name)).alias(new) for name, new in own.items()],
-            F.struct(TIME).alias(f"_fk_at_{side.value}"),
-            F.col(k.HASH_OF[side]).alias(f"_fk_now_{side.value}"),
+            F.struct(TIME).alias(f"_fk_at_{side}"),
+            F.col(k.HASH_OF[side]).alias(f"_fk_now_{side}"),
         )
         there = there.join(now, k.parts(spec, side), "left")
-        there = there.withColumn(f"_fk_told_{side.value}", F.lit(True))
+        there = there.withColumn(f"_fk_told_{side}", F.lit(True))
         if _horizon(reader, side) is not None:
             told = heard(states[side], side, spec)
             is_told = f"{quote(k.parts(spec, side)[0])} IS NULL OR COALESCE({told.columns[-1]}, FALSE)"
             there = there.join(told, k.parts(spec, side), "left")
-            there = there.withColumn(f"_fk_told_{side.value}", F.expr(is_told)).drop(told.columns[-1])
-    ticks = {side: spans.ticks(f"{TIME}_{side.value}") for side in SIDES}
+            there = there.withColumn(f"_fk_told_{side}", F.expr(is_told)).drop(told.columns[-1])
+    ticks = {side: spans.ticks(f"{TIME}_{side}") for side in SIDES}
     near = " AND ".join([*[f"{name}_left = {name}_right" for name in on_columns(spec)], spans.matches(*ticks.values())])
     found = f"CONCAT({hex_of(s.LEFT_HASH)}, ' and ', {hex_of(s.RIGHT_HASH)})"
     current = f"CONCAT({hex_of('_fk_now_left')}, ' and ', {hex_of('_fk_now_right')})"
@@ -294,7 +294,5 @@ def _shown(spec: WindowSpec) -> str:
     """SQL (STRUCT): the key of a row of messages or result, for people."""
     shown = []
     for side in SIDES:
-        shown += [
-            f"{quote(k.part(side, c.name))} AS {quote(f'{side.value}_{c.name}')}" for c in spec.side(side).key_columns
-        ]
+        shown += [f"{quote(k.part(side, c.name))} AS {quote(f'{side}_{c.name}')}" for c in spec.side(side).key_columns]
     return f"STRUCT({', '.join(shown)})"

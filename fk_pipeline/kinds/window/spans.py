@@ -68,16 +68,16 @@ class Spans:
 
     def wait(self, side: Side) -> int:
         """Returns how long after its time a row of a side without a match is closed."""
-        return (self.after if side is Side.LEFT else self.before) + self.grace
+        return (self.after if side == Side.LEFT else self.before) + self.grace
 
     def around(self, side: Side) -> tuple[int, int]:
         """Returns how much earlier, and later, than a row of a side the other row of a pair may have happened."""
-        return (self.before, self.after) if side is Side.LEFT else (self.after, self.before)
+        return (self.before, self.after) if side == Side.LEFT else (self.after, self.before)
 
     def older(self, spec: WindowSpec, source: Side) -> int:
         """Returns how much older than its partners a row of a state may be; the state may serve both sides."""
         lengths = {Side.LEFT: self.after, Side.RIGHT: self.before}
-        return max(0, *(length for side, length in lengths.items() if k.source(spec, side) is source))
+        return max(0, *(length for side, length in lengths.items() if k.source(spec, side) == source))
 
     def matches(self, left: str, right: str) -> str:
         """SQL (BOOLEAN): the times of a left and a right row, in units, are near enough for a pair."""

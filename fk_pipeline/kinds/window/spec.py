@@ -105,7 +105,7 @@ class WindowSpec(JoinSpec):
 
     def side(self, side: Side) -> WindowSide:
         """Returns the input of a side."""
-        return self.left if side is Side.LEFT else self.right
+        return self.left if side == Side.LEFT else self.right
 
     @property
     def before(self) -> timedelta:

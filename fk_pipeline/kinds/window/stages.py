@@ -17,7 +17,7 @@ from fk_pipeline.blocks.state import state_effects
 from fk_pipeline.blocks.versions import OUTCOME, Expiry, apply_versions
 from fk_pipeline.effects import CountBy, Counts, Effect, Index, Reader, Reject, ReplaceBatches, Report, RowSet, Upsert
 from fk_pipeline.errors import StateError
-from fk_pipeline.identity import APPLIED, INSERTED, QUARANTINED, SIDES, BatchRange, Origin, Side
+from fk_pipeline.identity import APPLIED, INSERTED, OF_PAIRS, QUARANTINED, SIDES, BatchRange, Side
 from fk_pipeline.kinds.window import resolved_join as resolver
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.clock import CLOCK, CLOCK_KIND, OPEN, time_text
@@ -63,7 +63,7 @@ def _state(read: Reader, side: Side) -> list[Effect]:
     ) -> DataFrame:
         return apply_versions(log, state, keys, payload, batches, generations, truncated, expiry)
 
-    index = left_times(spec) if side is Side.LEFT else right_times(spec)
+    index = left_times(spec) if side == Side.LEFT else right_times(spec)
     own = {key: key for key in keys}
     first = INSERTED if expiry is None else ""
     return state_effects(read, stage, k.LOG_OF[side], k.STATE_OF[side], own, make, index=index, first=first)
@@ -164,7 +164,7 @@ def _meeting(read: Reader, source: Side, news: Mapping[Side, RowSet]) -> DataFra
         return read.read(k.STATE_OF[source])
     probes = []
     for side in SIDES:  # its rows match rows of a state that serves the other side
-        if k.source(spec, k.other(side)) is source:
+        if k.source(spec, k.other(side)) == source:
             changed = news[k.source(spec, side)].frame
             probes.append(_spans(read).spread(changed, side, spec).select(*map(quote, columns)))
     wanted = read.cached(resolver.union(probes).distinct(), None)
@@ -235,7 +235,7 @@ class _Resolving:
             for batch, found in refused.items():
                 counts.setdefault(batch, {})[QUARANTINED] = found[()]
             lost = sum(found[()] for found in refused.values())
-            effects.append(Reject(None if rejected is None else rejected.frame, lost, Origin.JOIN.value))
+            effects.append(Reject(None if rejected is None else rejected.frame, lost, OF_PAIRS))
         secret = spec.is_secret_time()  # then every run asks all rows
         notes = [] if self.clock is None or secret else [f"the clock is {time_text(self.clock.now, self.spans.kind)}"]
         effects.append(Report(counts, notes=notes))
@@ -287,9 +287,9 @@ class _Resolving:
         before = None
         if spec.computes and not read.history.first_time:
             records = read.of_batches(s.QUARANTINE, s.BATCH).where(read.batches.predicate(s.BATCH))
-            before = resolver.quarantined_keys(records.where(F.col(s.SIDE) == Origin.JOIN.value), spec)
+            before = resolver.quarantined_keys(records.where(F.col(s.SIDE) == OF_PAIRS), spec)
         for side in SIDES:
-            changed = self.messages.frame.where(F.col(s.CAUSE) == side.value)
+            changed = self.messages.frame.where(F.col(s.CAUSE) == side)
             keys = [*k.parts(spec, side), s.BATCH]
             rows = changed.select(*map(quote, keys))
             if before is not None:
@@ -323,7 +323,7 @@ class _Resolving:
                 states[source] = read.read(k.STATE_OF[source])
                 continue
             own = _keys(spec, source)
-            found = [of_side.toDF(*own) for side, of_side in keys.items() if k.source(spec, side) is source]
+            found = [of_side.toDF(*own) for side, of_side in keys.items() if k.source(spec, side) == source]
             wanted = read.cached(resolver.union(found).distinct(), None)
             states[source] = read.with_keys(k.STATE_OF[source], wanted, {key: key for key in own})
         return states
@@ -358,7 +358,7 @@ class _Resolving:
             found = [older[side].select(*own)] if side in older else []
             if side in self.alone_on:
                 found += [asked[side].select(*own), closing[side].select(*own)]
-            if side is Side.LEFT or side in self.alone_on:
+            if side == Side.LEFT or side in self.alone_on:
                 found.append(self.messages.frame.where(F.col(s.CAUSE) == PAIR).select(*own))
             if found:
                 keys[side] = resolver.union(found).distinct()

@@ -109,7 +109,7 @@ class WindowStory:
     @property
     def heading(self) -> str:
         """The name of the row."""
-        return f"{self.side.value.capitalize()} row {shown(self.key)}"
+        return f"{self.side.capitalize()} row {shown(self.key)}"
 
     @property
     def note(self) -> str:
@@ -162,7 +162,7 @@ class WindowStory:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the story as a JSON object."""
-        return {**asdict(self), "side": self.side.value, "as_expected": self.as_expected}
+        return {**asdict(self), "side": self.side, "as_expected": self.as_expected}
 
 
 def explain(read: TableReader, spec: WindowSpec, ledger: Ledger, said: str) -> WindowStory:

@@ -27,7 +27,7 @@ HASH_OF = {Side.LEFT: s.LEFT_HASH, Side.RIGHT: s.RIGHT_HASH}
 
 def other(side: Side) -> Side:
     """Returns the other side."""
-    return Side.RIGHT if side is Side.LEFT else Side.LEFT
+    return Side.RIGHT if side == Side.LEFT else Side.LEFT
 
 
 def source(spec: WindowSpec, side: Side) -> Side:
@@ -42,7 +42,7 @@ def sources(spec: WindowSpec) -> tuple[Side, ...]:
 
 def part(side: Side, name: str) -> str:
     """Returns the name of a component of the key of a side in messages and result."""
-    return f"_fk_pk_{name}" if side is Side.LEFT else f"_fk_rk_{name}"
+    return f"_fk_pk_{name}" if side == Side.LEFT else f"_fk_rk_{name}"
 
 
 def part_columns(spec: WindowSpec, side: Side) -> tuple[tuple[str, str], ...]:

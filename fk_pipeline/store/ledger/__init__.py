@@ -2,18 +2,17 @@
 
 from fk_pipeline.store.ledger.ledger import Ledger
 from fk_pipeline.store.ledger.names import (
-    CLAIM,
     FILE_THAT_RAN,
     LandingPlace,
     Names,
     claimed,
     claimed_from_tables,
     claimed_name,
+    is_claim,
 )
 from fk_pipeline.store.ledger.runs import LACKING, StageState
 
 __all__ = [
-    "CLAIM",
     "FILE_THAT_RAN",
     "LACKING",
     "LandingPlace",
@@ -23,4 +22,5 @@ __all__ = [
     "claimed",
     "claimed_from_tables",
     "claimed_name",
+    "is_claim",
 ]

@@ -35,9 +35,9 @@ class FieldLog:
             always: whether any batch may have them; otherwise only batches that are read from now on.
         """
         new = names if always else self.new(side, names)
-        rows: list[dict[str, Any]] = [{"side": side.value, "name": name, "always": always} for name in new]
+        rows: list[dict[str, Any]] = [{"side": side, "name": name, "always": always} for name in new]
         if not rows and not always and self.looked_since(side) is None:
-            rows = [{"side": side.value, "name": None, "always": False}]
+            rows = [{"side": side, "name": None, "always": False}]
         for row in self._entries.append("fields", rows):
             self._fold(row)
 

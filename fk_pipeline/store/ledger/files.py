@@ -80,7 +80,7 @@ class FileLog:
 
     def of_side(self, side: Side) -> list[LandedFile]:
         """Returns every file of a side that was ever found."""
-        return [file for (of, _), file in self.known.items() if of is side]
+        return [file for (of, _), file in self.known.items() if of == side]
 
     def called(self, path: str, batch: int, side: Side) -> LandedFile | None:
         """Returns the file of a side that has a path, or that had it before something was moved.
@@ -127,7 +127,7 @@ class FileLog:
             (
                 {
                     "event": event,
-                    "side": f.side.value,
+                    "side": f.side,
                     "batch": int(f.batch),
                     "path": f.known_as,
                     "size": f.size,
@@ -182,7 +182,7 @@ class FileLog:
             old = self.lists.get((batch, side))
             content = listed.get((batch, side)) or {"files": [], "input": ""}
             version = old["version"] + 1 if old else 1
-            rows.append({"event": event, "batch": batch, "side": side.value, "version": version, **content})
+            rows.append({"event": event, "batch": batch, "side": side, "version": version, **content})
         for row in self._entries.append("batches", rows):
             self.lists[row["batch"], Side(row["side"])] = row
 

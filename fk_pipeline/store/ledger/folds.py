@@ -59,7 +59,7 @@ class FoldLog:
         A rebuild from the landing files restores the other rows.
         """
         side, since = self._sides[stage], self._rebuilds.last(stage, ("landing",))
-        found = (row["batches"] for row in self._rows if row["side"] == side.value and row["entry"] > since)
+        found = (row["batches"] for row in self._rows if row["side"] == side and row["entry"] > since)
         return frozenset().union(*found)
 
     @property
@@ -94,12 +94,12 @@ class FoldLog:
         rows = []
         for stage, side in self._sides.items():
             new = sorted({int(batch) for batch in batches} - self.of(stage))
-            rows += [{"side": side.value, "batches": new}] if new else []
+            rows += [{"side": side, "batches": new}] if new else []
         self._rows += self._entries.append("folds", rows)
 
     def close(self, sides: Iterable[Side], horizon: str) -> None:
         """Records a horizon of some sides; called before a row is removed."""
-        rows: list[dict[str, Any]] = [{"side": one.value, "batches": [], "horizon": horizon} for one in sides]
+        rows: list[dict[str, Any]] = [{"side": one, "batches": [], "horizon": horizon} for one in sides]
         self._rows += self._entries.append("folds", rows)
 
     def horizon(self, stage: str, until: int | None = None) -> str | None:
@@ -108,7 +108,7 @@ class FoldLog:
         A rebuild from the landing files restores all rows.
         """
         side, since = self._sides[stage], self._rebuilds.last(stage, ("landing",))
-        rows = (row for row in self._rows if row["side"] == side.value and row["entry"] > since)
+        rows = (row for row in self._rows if row["side"] == side and row["entry"] > since)
         found = [row.get("horizon") for row in rows if until is None or row["entry"] < until]
         return next((one for one in reversed(found) if one is not None), None)
 

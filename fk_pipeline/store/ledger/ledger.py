@@ -29,7 +29,7 @@ from fk_pipeline.store.ledger.entries import Entries
 from fk_pipeline.store.ledger.fields import FieldLog
 from fk_pipeline.store.ledger.files import FileLog
 from fk_pipeline.store.ledger.folds import FoldLog, RebuildLog
-from fk_pipeline.store.ledger.names import CLAIM, LandingPlace
+from fk_pipeline.store.ledger.names import LandingPlace, is_claim
 from fk_pipeline.store.ledger.runs import RunLog, StageState
 from fk_pipeline.store.ledger.stops import Checks
 from fk_pipeline.store.logs import DeltaLogs
@@ -112,8 +112,8 @@ class Ledger:
     def _load(self) -> None:
         entries, kind = self.entries, self.kind
         parts = {row["part"]: row["value"] for row in entries.rows("fingerprints")}
-        self.fingerprints = {part: value for part, value in parts.items() if part not in CLAIM}
-        self.claim = {part: value for part, value in parts.items() if part in CLAIM}
+        self.fingerprints = {part: value for part, value in parts.items() if not is_claim(part)}
+        self.claim = {part: value for part, value in parts.items() if is_claim(part)}
         self.files = FileLog(entries, self._places, self.claim)
         self.runs = RunLog(entries, kind)
         self.rebuilds = RebuildLog(entries, self.runs)
@@ -157,7 +157,7 @@ class Ledger:
         entries = Entries(home)
         for table in ("batches", "files", "runs", "corrections", "fields"):  # in the order of `_load`
             entries.add(table, [r for r in self.entries.rows(table) if r.get("stage") not in dropped])
-        entries.add("fingerprints", [r for r in self.entries.rows("fingerprints") if r["part"] in CLAIM])
+        entries.add("fingerprints", [r for r in self.entries.rows("fingerprints") if is_claim(r["part"])])
         copy = self.at(home, source)
         for stage, side in self.inputs.items():
             horizon = self.folds.horizon(stage)

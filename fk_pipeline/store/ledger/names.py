@@ -38,10 +38,10 @@ def claimed_name(side: Side) -> str:
     return f"{side}.landing in the ledger"
 
 
-CLAIM = frozenset(
-    {FILE_THAT_RAN, *(part(side) for side in Side for part in (claimed, claimed_from_tables, claimed_name))}
-)
-"""The fingerprint parts that record which pipeline the tables belong to, and what its files are called."""
+def is_claim(part: str) -> bool:
+    """Returns whether a fingerprint part records which pipeline the tables belong to, or what its files are called."""
+    side = Side(part.split(".", maxsplit=1)[0])
+    return part in (FILE_THAT_RAN, claimed(side), claimed_from_tables(side), claimed_name(side))
 
 
 @dataclass(frozen=True)

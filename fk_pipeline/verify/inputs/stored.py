@@ -138,7 +138,7 @@ def read_back(dtype: str) -> Convert | None:
 def quarantined(rows: DataFrame, side: Side, batches: Sequence[int]) -> dict[int, list[tuple[str, int, str]]]:
     """Returns, per batch, file, line (0: none) and reason of the records of an input in the quarantine."""
     found: dict[int, list[tuple[str, int, str]]] = {}
-    chosen = rows.where(f"{s.SIDE} = '{side.value}' AND {ranges_sql(s.BATCH, batches)}")
+    chosen = rows.where(f"{s.SIDE} = '{side}' AND {ranges_sql(s.BATCH, batches)}")
     for batch, file, line, reason in chosen.select(s.BATCH, s.FILE, s.LINE, s.REASON).collect():
         found.setdefault(batch, []).append((file, line or 0, reason))
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import Origin
+from fk_pipeline.identity import OF_PAIRS
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.alone import matched_keys, no_left_row
 from fk_pipeline.kinds.foreign_key.rights import as_fks, right_row
@@ -118,5 +118,5 @@ def _refused(reader: CheckReader) -> DataFrame:
     spec = reader.spec
     rights = reader.whole(k.RIGHT_TABLE).where(F.col(s.HASH).isNotNull())
     pair = F.to_json(F.struct(no_left_row(spec).alias("left"), right_row(spec).alias("right"))).alias(s.RAW)
-    refused = reader.whole(s.QUARANTINE).where(F.col(s.SIDE) == Origin.JOIN.value).select(s.RAW)
+    refused = reader.whole(s.QUARANTINE).where(F.col(s.SIDE) == OF_PAIRS).select(s.RAW)
     return rights.select(*as_fks(spec), pair).join(refused, s.RAW, "left_semi").drop(s.RAW)
