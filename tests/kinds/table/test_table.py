@@ -226,3 +226,39 @@ def test_a_key_that_does_not_pass_is_not_forgotten_with_the_deleted_ones(orders:
     orders.edit(f"where: amount < 5\n{forgets}", lambda row: row["amount"] < 5)
     orders.pipeline.rebuild("changelog")
     orders.check()
+
+
+@pytest.mark.slow
+def test_groups_and_pairs_are_made_of_the_rows_that_pass(tmp_path: Path, spark: SparkSession) -> None:
+    side = "path: landing/{0}, format: rows, schema: 'id BIGINT, k STRING, at BIGINT, v INT', key: id, op_column: op"
+    (tmp_path / "counted.yaml").write_text(
+        f"name: counted\nkind: aggregate\ninput: {{{side.format('left')}, where: v > 0}}\n"
+        "group_by: [k]\naggregates: [count(*) AS n, sum(v) AS total]\n"
+    )
+    (tmp_path / "pairs.yaml").write_text(
+        f"name: pairs\nkind: window\njoin: left\nleft: {{{side.format('left')}, where: v > 0, on: k, time: at}}\n"
+        f"right: {{{side.format('right')}, where: v < 9, on: k, time: at}}\n"
+        "within: {before: 5 milliseconds, after: 5 milliseconds}\nunmatched: at_once\n"
+        "select: [left.id AS l, right.id AS r]\n"
+    )
+    counted, pairs = (Pipeline(load_spec(tmp_path / f"{name}.yaml"), spark) for name in ("counted", "pairs"))
+
+    def land(side: str, batch: int, *rows: tuple[int, str, int, int]) -> None:
+        lines = [{"op": "u", **dict(zip(("id", "k", "at", "v"), row, strict=True))} for row in rows]
+        write_lines(tmp_path / "landing" / side / f"{batch}.jsonl", lines)
+
+    def results() -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        for pipeline in (counted, pairs):
+            pipeline.run()
+            assert pipeline.verify().ok
+            for stage in pipeline.spec.definition.stage_names:
+                assert not [one for one in check(pipeline, stage).results if one.failed]
+        groups = counted.table("aggregated").select("k", "n", "total").collect()
+        return sorted(map(tuple, groups)), sorted(map(tuple, pairs.table("resolved_join").select("l", "r").collect()))
+
+    land("left", 0, (1, "a", 1, 1), (2, "a", 2, -1), (3, "b", 3, 5))
+    land("right", 0, (1, "a", 1, 1), (2, "b", 3, 9))
+    assert results() == ([("a", 1, 1), ("b", 1, 5)], [(1, 1), (3, None)])
+    land("left", 1, (1, "a", 1, 0), (2, "a", 2, 7))
+    land("right", 1, (2, "b", 3, 8), (1, "a", 1, 10))
+    assert results() == ([("a", 1, 7), ("b", 1, 5)], [(2, None), (3, 2)])
