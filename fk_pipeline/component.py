@@ -4,7 +4,7 @@ They differ only in the pipeline file that `dg scaffold defs` writes: each takes
 """
 
 # No `from __future__ import annotations`: Dagster resolves the types of a component's attributes.
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
@@ -154,11 +154,19 @@ class FkJoinComponent(Component, Model, Resolvable):
         return definitions_with(mine, _resources(settings.model_dump_json()), shared=False)
 
     def specs(self, folder: Path) -> list[PipelineSpec]:
-        """Returns the pipelines of the component in a folder.
+        """Returns the pipelines of the component in a folder; those of its own are loaded once: every component asks.
 
         Raises:
             PipelineFileError: a pipeline file is wrong, or there is none.
         """
+        return self._own if folder == self._folder else self._load(folder)
+
+    @cached_property
+    def _own(self) -> list[PipelineSpec]:
+        assert self._folder is not None
+        return self._load(self._folder)
+
+    def _load(self, folder: Path) -> list[PipelineSpec]:
         named = [folder / path for path in self.pipelines]
         files = [file for file in pipeline_files(named) if file.name not in _OF_DAGSTER]
         if not files:

@@ -16,6 +16,7 @@ from dagster.components.testing.utils import DefsFolderSandbox, create_defs_fold
 from dagster_shared.serdes.objects.package_entry import ComponentFeatureData
 
 import fk_pipeline as fk
+from fk_pipeline import component
 from fk_pipeline.errors import PipelineFileError, UsageError
 from fk_pipeline.kinds.registry import KINDS
 from fk_pipeline.spec import load_spec
@@ -108,6 +109,19 @@ def test_components_of_all_kinds_share_one_spark_with_the_settings_of_all(sandbo
     assert names_in(defs) == {*KINDS}
     assert defs.resources is not None
     assert defs.resources["spark"].spark_config.keys() == {f"spark.of.{kind}" for kind in KINDS}
+
+
+def test_each_file_of_a_project_is_loaded_once_per_load(
+    sandbox: DefsFolderSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [sandbox.scaffold_component(one, kind) / f"{kind}.yaml" for kind, one in COMPONENTS.items()]
+    read: list[Path] = []
+    monkeypatch.setattr(component, "load_spec", lambda file: read.append(file) or load_spec(file))
+    assert names_in(loaded(sandbox)) == {*KINDS}
+    assert sorted(read) == sorted(files)
+    files[0].write_text(files[0].read_text().replace("name: foreign_key", "name: other"))
+    assert names_in(loaded(sandbox)) == {"other", "window", "aggregate"}
+    assert len(read) == 2 * len(files)
 
 
 def test_a_folder_of_pipelines_is_one_component(sandbox: DefsFolderSandbox) -> None:
