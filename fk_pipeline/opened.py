@@ -216,6 +216,14 @@ class OpenPipeline:
         if ledger.rebuilds.unfinished is None:
             check_fingerprints(self.spec, ledger)
 
+    def refusal(self) -> StateError | None:
+        """Returns the error of `check_fingerprints`: why nothing runs; None if nothing is refused."""
+        try:
+            self.check_fingerprints()
+        except StateError as error:
+            return error
+        return None
+
     def table(self, name: str) -> DataFrame:
         """Returns the current rows of one of its tables; for `verdicts` also the implied verdicts.
 

@@ -27,6 +27,7 @@ from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.freshness import report_newest
 from fk_pipeline.assets.partitions import active_runs, update_partitions
 from fk_pipeline.assets.shown import of_batch, of_landing
+from fk_pipeline.errors import StateError
 from fk_pipeline.expectations.checking import NO_BATCH_FAILED
 from fk_pipeline.expectations.checks import failed_batches, id_of, recorded
 from fk_pipeline.identity import BatchId, Side
@@ -77,6 +78,18 @@ def report(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, second
         if seconds is not None and time.monotonic() - begun > seconds:
             return Reported(number, complete=False)
     return Reported(number, complete=True)
+
+
+def report_refusal(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, refused: StateError) -> None:
+    """Reports once that nothing runs, and why, as a failed check of the result.
+
+    A batch that has landed is not even listed then: without this, all that Dagster shows would stay green.
+    """
+    one = failed_batches(spec, ledger, spec.definition.result_stage, refused)
+    key = one.asset_check_key
+    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
+    if record is None or not _is_shown(one, record.event):
+        instance.report_runless_asset_event(one)
 
 
 def sync(instance: DagsterInstance, pipeline: Pipeline) -> Reported:

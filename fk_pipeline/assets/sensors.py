@@ -18,7 +18,7 @@ from dagster import (
 
 from fk_pipeline.assets.due import due_now, ranges, why_not_again
 from fk_pipeline.assets.partitions import active_runs, update_partitions
-from fk_pipeline.assets.reports import REPORT_SECONDS, report, report_landed
+from fk_pipeline.assets.reports import REPORT_SECONDS, report, report_landed, report_refusal
 from fk_pipeline.assets.shown import Log
 from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.cdc.zone import LandingZone
@@ -100,8 +100,13 @@ def _tick(context: SensorEvaluationContext, spec: PipelineSpec, zone: LandingZon
     running = next(iter(active_runs(instance, spec)), None)
     if running is not None and results_read(spec):  # which may run these, too: their checks have not ended
         return SensorResult(skip_reason=f"run {running.run_id} is active")
+    refused = pipeline.refusal()
+    if refused is not None:
+        if running is None:
+            report_refusal(instance, spec, pipeline.ledger(), refused)
+            context.update_cursor("")  # the tick after the refusal compares everything
+        return SensorResult(skip_reason=str(refused))
     try:
-        pipeline.check_fingerprints()
         found = pipeline.discover(LEASE_SECONDS)
     except (StateError, LeaseTakenError) as error:
         return SensorResult(skip_reason=str(error))

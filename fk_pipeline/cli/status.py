@@ -35,6 +35,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
                 verdicts[name] = verdicts.get(name, 0) + number
     quarantined = sum(st.counts.get(name, 0) for st in ledger.runs.stages.values() for name in QUARANTINING)
     errors = {f"{stage} {batch}": st.error for (stage, batch), st in sorted(ledger.runs.stages.items()) if st.error}
+    refused = pipeline.refusal()
     restated = [one for stage in ledger.inputs for one in ledger.folds.restated(stage)]
     return {
         "pipeline": pipeline.spec.name,
@@ -42,6 +43,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
             {"batch": int(b), "stages": {stage: _state(ledger, stage, b) for stage in kind.stage_names}}
             for b in ledger.batches
         ],
+        "refused": None if refused is None else {"text": refused.what, "mended_by": refused.fix},
         "removed": sorted(ledger.files.removed),
         "due": sum(len(ledger.due.of(stage)) for stage in kind.stage_names),
         "new_files": len(new.discovered),
@@ -104,6 +106,9 @@ def print_status(found: dict[str, Any], file: Path) -> None:
     open_batches = [b for b in batches if set(b["stages"].values()) != {"done"}]
     shown = (open_batches or batches)[-VERDICTS_SHOWN:]
     tell(f"{found['pipeline']}: {len(batches):,} batches, {len(open_batches):,} of them with work due")
+    if found["refused"]:
+        tell(f"nothing runs: {found['refused']['text']}")
+        tell(f"fix: {found['refused']['mended_by']}")
     if shown:
         print_table(["batch", *shown[0]["stages"]], [[str(b["batch"]), *b["stages"].values()] for b in shown])
     if found["removed"]:

@@ -23,7 +23,7 @@ from dagster import (
     multi_asset_check,
 )
 
-from fk_pipeline.errors import escaped
+from fk_pipeline.errors import StateError, escaped
 from fk_pipeline.expectations.checking import NO_BATCH_FAILED, Checked, CheckResult, check, fix_of, not_run, own_suite
 from fk_pipeline.expectations.validation import Validator
 from fk_pipeline.identity import BatchId, BatchRange
@@ -99,7 +99,7 @@ def _stage_checks(spec: PipelineSpec, stage: str) -> AssetChecksDefinition:
         with failing():
             pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
             if NO_BATCH_FAILED in chosen:
-                yield _result(failed_batches(spec, pipeline.ledger(), stage))
+                yield _result(failed_batches(spec, pipeline.ledger(), stage, pipeline.refusal()))
             if expected := chosen - {NO_BATCH_FAILED}:
                 yield from map(_result, evaluations(pipeline, stage, batches, validator, context.run.run_id, expected))
 
@@ -117,8 +117,26 @@ def _result(one: AssetCheckEvaluation) -> AssetCheckResult:
     )
 
 
-def failed_batches(spec: PipelineSpec, ledger: Ledger, stage: str) -> AssetCheckEvaluation:
-    """Returns the result of the check whether a batch of a stage failed in its last run, with the error of each."""
+def failed_batches(
+    spec: PipelineSpec, ledger: Ledger, stage: str, refused: StateError | None = None
+) -> AssetCheckEvaluation:
+    """Returns the result of the check whether a batch of a stage failed in its last run, with the error of each.
+
+    Args:
+        spec: the pipeline.
+        ledger: its ledger.
+        stage: the stage.
+        refused: why nothing runs; that of the result is then red, with the fix.
+    """
+    if refused is not None and stage == spec.definition.result_stage:
+        return AssetCheckEvaluation(
+            passed=False,
+            asset_key=asset_key(spec, stage),
+            check_name=NO_BATCH_FAILED,
+            severity=AssetCheckSeverity.ERROR,
+            description=escaped(f"nothing runs: {refused.what}"),
+            metadata={"why": escaped(refused.why or ""), "fix": escaped(refused.fix or "")},
+        )
     failed = [(b, state) for b in ledger.batches if (state := ledger.state(stage, b)).last_event == "failed"]
     rows = [TableRecord({"batch": int(b), "times": state.failures, "error": state.error or ""}) for b, state in failed]
     schema = TableSchema([TableColumn("batch", "int"), TableColumn("times", "int"), TableColumn("error", "string")])

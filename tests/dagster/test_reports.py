@@ -11,13 +11,21 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from fk_pipeline.assets.reports import DATA_VERSION, report
+from fk_pipeline.cli.status import print_status, status_of
 from fk_pipeline.definitions import definitions
+from fk_pipeline.engine.fingerprints import fingerprints
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.resources.names import asset_key, source_key
 from tests.dagster.world import ZONE, World
 
-pytestmark = pytest.mark.usefixtures("empty_zone")
+pytestmark = pytest.mark.usefixtures("empty_zone", "_all_at_once")
+
+
+@pytest.fixture
+def _all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a tick report all that it has to report, however busy the machine is."""
+    monkeypatch.setattr("fk_pipeline.assets.sensors.REPORT_SECONDS", 60)
 
 
 @pytest.fixture
@@ -258,3 +266,42 @@ def test_a_tick_tells_of_failures_first(world: World) -> None:
     world.do(3, stages=(Stage.LEFT_CHANGELOG,), error="the disk is full")
     report(world.instance, world.pipeline.spec, world.pipeline.ledger(), seconds=0.0)
     assert "the disk is full" in str(failed(world, Stage.LEFT_CHANGELOG).description)
+
+
+def test_a_pipeline_that_needs_a_rebuild_is_red_until_the_edit_is_undone(world: World) -> None:
+    world.pipeline.ledger().record_fingerprints(fingerprints(world.pipeline.spec))
+    world.tick()
+    file, stage = world.pipeline.spec.file, Stage.RESOLVED_JOIN
+    text = file.read_text()
+    file.write_text(text.replace("key: id", "key: fk"))
+    world.reload()
+    ZONE.put("left", 3)
+    assert failed(world, stage).passed
+    found = [world.tick()[1][0], failed(world, stage)]
+    assert "the stored tables were made with another pipeline file" in found[0]
+    assert not found[1].passed
+    assert found[1].description.startswith("nothing runs: the stored tables were made with another pipeline file")
+    assert "left.key was 'id', is 'fk'" in found[1].description
+    assert f"fk-pipeline rebuild {file} --from landing" in found[1].metadata["fix"].value
+    key = AssetCheckKey(asset_key(world.pipeline.spec, stage), "no_batch_failed")
+    history = world.instance.event_log_storage.get_asset_check_execution_history
+    told = len(history(key, limit=10))
+    world.tick()
+    assert len(history(key, limit=10)) == told, "once per refusal"
+    assert failed(world, Stage.LEFT_CHANGELOG).passed
+    file.write_text(text)
+    world.reload()
+    assert world.tick()[0] == "3..3"
+    assert failed(world, stage).passed
+
+
+def test_status_says_that_nothing_runs_and_what_mends_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    world.pipeline.ledger().record_fingerprints(fingerprints(world.pipeline.spec))
+    assert status_of(world.pipeline)["refused"] is None
+    file = world.pipeline.spec.file
+    file.write_text(file.read_text().replace("key: id", "key: fk"))
+    world.reload()
+    found = status_of(world.pipeline)
+    assert found["refused"]["mended_by"].endswith(f"fk-pipeline rebuild {file} --from landing")
+    print_status(found, file)
+    assert "nothing runs: the stored tables were made with another pipeline file" in capsys.readouterr().out

@@ -63,10 +63,14 @@ class World:
             "right: {path: in/right, format: rows, schema: 'k STRING, name STRING', key: k}\n"
             f"settings: {settings}\n"
         )
-        self.instance = instance
-        self.pipeline = Pipeline(load_spec(file), zone=ZONE)
-        self.defs = definitions([file])
+        self.instance, self.file = instance, file
         self.runs = 0
+        self.reload()
+
+    def reload(self) -> None:
+        """Loads the pipeline file as it is, as a code location does that is loaded again."""
+        self.pipeline = Pipeline(load_spec(self.file), zone=ZONE)
+        self.defs = definitions([self.file])
 
     def beside(self, name: str) -> World:
         """Another pipeline over the same files, in the same Dagster."""
