@@ -62,12 +62,12 @@ test-connect: $(STAMP) ## the tests of what sessions do differently, as a client
 test-fast: $(STAMP) ## the tests without Spark
 	$(AT_ONCE) -m "not spark and not slow and not docs" $(TESTS)
 
-test-lowest: $(STAMP) ## the tests of stages and tables with the lowest versions that the package accepts, in .venv-lowest
+test-lowest: $(STAMP) ## the tests of stages, tables and Dagster with the lowest versions that the package accepts, in .venv-lowest
 	@$(BIN)/python tests/lowest.py > build-lowest.txt
 	@test -x .venv-lowest/bin/python || $(BIN)/python -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet --requirement build-lowest.txt && rm build-lowest.txt
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
-	.venv-lowest/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow and not docs" $(or $(TESTS),tests/spec tests/cdc tests/store tests/engine/test_join.py)
+	.venv-lowest/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow and not docs" $(or $(TESTS),tests/spec tests/cdc tests/store tests/engine/test_join.py tests/dagster)
 
 test-docs: $(STAMP) ## the examples, and the code blocks of README, documentation and examples, as a reader runs them; without three long pages
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/docs tests/examples
