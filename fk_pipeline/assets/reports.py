@@ -27,7 +27,7 @@ from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.freshness import report_newest
 from fk_pipeline.assets.partitions import active_runs, update_partitions
 from fk_pipeline.assets.shown import of_batch, of_landing
-from fk_pipeline.errors import StateError
+from fk_pipeline.errors import FkPipelineError
 from fk_pipeline.expectations.checking import NO_BATCH_FAILED
 from fk_pipeline.expectations.checks import failed_batches, id_of, recorded
 from fk_pipeline.identity import BatchId, Side
@@ -80,7 +80,7 @@ def report(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, second
     return Reported(number, complete=True)
 
 
-def report_refusal(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, refused: StateError) -> None:
+def report_refusal(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, refused: FkPipelineError) -> None:
     """Reports once that nothing runs, and why, as a failed check of the result.
 
     A batch that has landed is not even listed then: without this, all that Dagster shows would stay green.

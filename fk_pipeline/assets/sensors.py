@@ -102,10 +102,7 @@ def _tick(context: SensorEvaluationContext, spec: PipelineSpec, zone: LandingZon
         return SensorResult(skip_reason=f"run {running.run_id} is active")
     refused = pipeline.refusal()
     if refused is not None:
-        if running is None:
-            report_refusal(instance, spec, pipeline.ledger(), refused)
-            context.update_cursor("")  # the tick after the refusal compares everything
-        return SensorResult(skip_reason=str(refused))
+        return _refused(context, pipeline, refused)
     try:
         found = pipeline.discover(LEASE_SECONDS)
     except (StateError, LeaseTakenError) as error:
@@ -143,6 +140,16 @@ def _tick(context: SensorEvaluationContext, spec: PipelineSpec, zone: LandingZon
     return skip(*waiting[:3])
 
 
+def _refused(
+    context: SensorEvaluationContext, pipeline: Pipeline, refused: PipelineFileError | StateError
+) -> SensorResult:
+    """Returns why nothing runs, and shows it at the result, unless a run is active, which may be what mends it."""
+    if not active_runs(context.instance, pipeline.spec):
+        report_refusal(context.instance, pipeline.spec, pipeline.ledger(), refused)
+        context.update_cursor("")  # the tick after the refusal compares everything
+    return SensorResult(skip_reason=escaped(str(refused), keep="\n"))
+
+
 def batches_sensor(spec: PipelineSpec, job_name: str) -> SensorDefinition:
     """Returns the sensor that adds the partition of every batch and requests a run over the first range that is due.
 
@@ -164,7 +171,7 @@ def batches_sensor(spec: PipelineSpec, job_name: str) -> SensorDefinition:
         try:
             now = as_it_is_now(spec)
         except (PipelineFileError, StateError) as error:
-            return SensorResult(skip_reason=escaped(str(error), keep="\n"))
+            return _refused(context, Pipeline(spec, zone=landing_zone.zone()), error)
         if text_of(now) != text_of(spec):
             files = ", ".join(map(str, edited_files(spec)))
             context.log.info(

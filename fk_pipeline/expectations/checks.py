@@ -23,7 +23,7 @@ from dagster import (
     multi_asset_check,
 )
 
-from fk_pipeline.errors import StateError, escaped
+from fk_pipeline.errors import FkPipelineError, escaped
 from fk_pipeline.expectations.checking import NO_BATCH_FAILED, Checked, CheckResult, check, fix_of, not_run, own_suite
 from fk_pipeline.expectations.validation import Validator
 from fk_pipeline.identity import BatchId, BatchRange
@@ -118,7 +118,7 @@ def _result(one: AssetCheckEvaluation) -> AssetCheckResult:
 
 
 def failed_batches(
-    spec: PipelineSpec, ledger: Ledger, stage: str, refused: StateError | None = None
+    spec: PipelineSpec, ledger: Ledger, stage: str, refused: FkPipelineError | None = None
 ) -> AssetCheckEvaluation:
     """Returns the result of the check whether a batch of a stage failed in its last run, with the error of each.
 

@@ -10,6 +10,7 @@ from dagster import DagsterInstance, Definitions
 
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import EnvironmentNotFit, StateError
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.resources import FkSparkResource
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.edited import edited_files, text_of, with_known_types
@@ -92,6 +93,9 @@ def test_a_file_that_cannot_be_read_is_named_with_the_line_until_it_is_mended(wo
     told = "; ".join(reasons)
     assert f"{file}:5: unknown key 'settings.max_batchs_per_run'" in told
     assert "Fix: mend it; the next tick reads it again" in told
+    found = world.failed(Stage.RESOLVED_JOIN)
+    assert not found.passed
+    assert str(found.description).startswith(f"nothing runs: {file}:5: unknown key 'settings.max_batchs_per_run'")
     file.write_text(file.read_text() + "[")
     assert f"{file}:6" in "; ".join(world.tick()[1])
     text = file.read_text()
@@ -99,6 +103,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_line_until_it_is_mended(wo
     assert "there is no such pipeline file" in world.tick()[1][0]
     file.write_text(text.replace("max_batchs_per_run: 2}\n[", "max_batches_per_run: 2}"))
     assert world.tick() == ("0..1", [])
+    assert world.failed(Stage.RESOLVED_JOIN).passed
 
 
 def test_settings_of_the_project_stay_when_the_file_is_read_again(world: World) -> None:

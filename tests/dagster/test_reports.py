@@ -67,14 +67,6 @@ def stale(world: World, batch: int) -> set[str]:
     return {str(stage) for stage, status in found.items() if status is StaleStatus.STALE}
 
 
-def failed(world: World, stage: str) -> Any:
-    key = AssetCheckKey(asset_key(world.pipeline.spec, stage), "no_batch_failed")
-    record = world.instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
-    assert record.event is not None
-    assert record.event.dagster_event is not None
-    return record.event.dagster_event.event_specific_data
-
-
 def test_what_a_command_did_is_shown_once_by_the_next_tick(world: World) -> None:
     world.tick()
     assert world.partitions() == [1, 2]
@@ -146,19 +138,19 @@ def test_a_batch_that_was_withdrawn_is_gone_once_its_rows_are(world: World) -> N
 
 def test_a_batch_that_failed_outside_dagster_is_a_red_check_with_its_error(world: World) -> None:
     world.tick()
-    assert failed(world, Stage.LEFT_CHANGELOG).passed
+    assert world.failed(Stage.LEFT_CHANGELOG).passed
     ZONE.put("left", 3)
     world.tick()
     world.do(3, stages=(Stage.LEFT_CHANGELOG,), error="the disk is full")
     world.tick()
-    found = failed(world, Stage.LEFT_CHANGELOG)
+    found = world.failed(Stage.LEFT_CHANGELOG)
     assert not found.passed
     assert found.description == "1 batch(es) failed; batch 3: the disk is full"
     [row] = found.metadata["failed"].records
     assert (row.data["batch"], row.data["times"]) == (3, 1)
     world.do(3)
     world.tick()
-    assert failed(world, Stage.LEFT_CHANGELOG).passed
+    assert world.failed(Stage.LEFT_CHANGELOG).passed
 
 
 def test_a_tick_reports_for_a_second_and_the_next_one_goes_on(world: World) -> None:
@@ -265,7 +257,7 @@ def test_a_tick_tells_of_failures_first(world: World) -> None:
     world.pipeline.discover()
     world.do(3, stages=(Stage.LEFT_CHANGELOG,), error="the disk is full")
     report(world.instance, world.pipeline.spec, world.pipeline.ledger(), seconds=0.0)
-    assert "the disk is full" in str(failed(world, Stage.LEFT_CHANGELOG).description)
+    assert "the disk is full" in str(world.failed(Stage.LEFT_CHANGELOG).description)
 
 
 def test_a_pipeline_that_needs_a_rebuild_is_red_until_the_edit_is_undone(world: World) -> None:
@@ -276,8 +268,8 @@ def test_a_pipeline_that_needs_a_rebuild_is_red_until_the_edit_is_undone(world: 
     file.write_text(text.replace("key: id", "key: fk"))
     world.reload()
     ZONE.put("left", 3)
-    assert failed(world, stage).passed
-    found = [world.tick()[1][0], failed(world, stage)]
+    assert world.failed(stage).passed
+    found = [world.tick()[1][0], world.failed(stage)]
     assert "the stored tables were made with another pipeline file" in found[0]
     assert not found[1].passed
     assert found[1].description.startswith("nothing runs: the stored tables were made with another pipeline file")
@@ -288,11 +280,11 @@ def test_a_pipeline_that_needs_a_rebuild_is_red_until_the_edit_is_undone(world: 
     told = len(history(key, limit=10))
     world.tick()
     assert len(history(key, limit=10)) == told, "once per refusal"
-    assert failed(world, Stage.LEFT_CHANGELOG).passed
+    assert world.failed(Stage.LEFT_CHANGELOG).passed
     file.write_text(text)
     world.reload()
     assert world.tick()[0] == "3..3"
-    assert failed(world, stage).passed
+    assert world.failed(stage).passed
 
 
 def test_status_says_that_nothing_runs_and_what_mends_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:

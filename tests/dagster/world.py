@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dagster import DagsterInstance, DagsterRunStatus
+from dagster import AssetCheckEvaluation, AssetCheckKey, DagsterInstance, DagsterRunStatus
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.test_utils import create_run_for_test
 
@@ -14,6 +14,7 @@ from fk_pipeline.errors import LandingError
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import LandingZoneResource
+from fk_pipeline.resources.names import asset_key
 from fk_pipeline.spec import load_spec
 from tests.dagster.ticks import evaluated
 
@@ -89,6 +90,16 @@ class World:
         tags = requests[0].tags
         first, last = (int(tags[f"dagster/asset_partition_range_{end}"][1:]) for end in ("start", "end"))
         return f"{first}..{last}", []
+
+    def failed(self, stage: str) -> AssetCheckEvaluation:
+        """The newest result of the check `no_batch_failed` of a stage."""
+        key = AssetCheckKey(asset_key(self.pipeline.spec, stage), "no_batch_failed")
+        record = self.instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
+        assert record.event is not None
+        assert record.event.dagster_event is not None
+        found = record.event.dagster_event.event_specific_data
+        assert isinstance(found, AssetCheckEvaluation)
+        return found
 
     def asked(self) -> list[int]:
         """The batches that the last tick asked for: those between two partitions, in the order of Dagster."""
