@@ -116,8 +116,19 @@ class Pipeline(OpenPipeline):
         """Returns records of the quarantine, all or some: see `fk_pipeline.quarantine.quarantined_records`."""
         from fk_pipeline.quarantine import quarantined_records
 
+        self._refuse_no_origin(side)
         self.refuse_unfinished()
         return quarantined_records(self.runner, ranges_of(batches, "--batch") or (), side)
+
+    def _refuse_no_origin(self, side: str | None) -> None:
+        """Refuses a side that no record of the quarantine can come from.
+
+        Raises:
+            UsageError: it is no input, and not `join`.
+        """
+        origins = self.spec.definition.rejecting
+        if side is not None and side not in origins:
+            raise UsageError(f"{side!r} is no input of pipeline {self.spec.name}", fix=f"--side {', '.join(origins)}")
 
     def quarantined_here(self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None) -> pa.Table:
         """Returns records of the quarantine as `quarantined` does, in Arrow; needs no Spark.
@@ -129,6 +140,7 @@ class Pipeline(OpenPipeline):
         from fk_pipeline.store.schemas import QUARANTINE
 
         ranges = ranges_of(batches, "--batch") or ()
+        self._refuse_no_origin(side)
         self.check_fingerprints()
         self.refuse_unfinished()
         return quarantined_records(self._relation(QUARANTINE), self.spec, ranges, side)
@@ -173,6 +185,7 @@ class Pipeline(OpenPipeline):
         """
         from fk_pipeline.quarantine import reopen_quarantined
 
+        self._refuse_no_origin(side)
         self.check_fingerprints()
         self.discover()
         with lease(self.spec.home, "discovery"):

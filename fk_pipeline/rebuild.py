@@ -191,7 +191,7 @@ class Rebuild:
                     chosen = self.kind.downstream([*chosen, *(messages & {*self.kind.stage(stage).upstream})])
         if self.source is Source.CHANGELOG:
             for one in self.kind.inputs:
-                derived = {one.derived_as(column) for column in one.derives(self.spec)}
+                derived = {f"{one.name}.where", *(one.derived_as(column) for column in one.derives(self.spec))}
                 for part in (derived | {*one.computed(self.spec).values()}) & {*stale}:
                     self._refuse_lost_lines(one, part)
         return chosen

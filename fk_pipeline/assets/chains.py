@@ -70,8 +70,8 @@ class _Ops:
         """Returns the ops of some pipelines."""
         return cls(
             {spec.name: _run_of(spec, f"run_{spec.name}", waits=False) for spec in specs},
-            {spec.name: _run_of(spec, f"run_{spec.name}_after_its_inputs", waits=True) for spec in specs},
-            {spec.name: _run_of(spec, f"run_batches_of_{spec.name}", waits=False, asked=True) for spec in specs},
+            {spec.name: _run_of(spec, f"then_run_{spec.name}", waits=True) for spec in specs},
+            {spec.name: _run_of(spec, f"batches_of_{spec.name}", waits=False, asked=True) for spec in specs},
         )
 
 

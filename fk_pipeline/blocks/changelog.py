@@ -205,14 +205,18 @@ def content_columns(spec: PipelineSpec, side: Side) -> list[str]:
     return [*names, *({} if follow else derived), *([s.VALID_FROM, s.DELETED] if versions else [])]
 
 
-def passes(side: SideSpec, evaluator: Evaluator = STOPPING) -> str:
-    """SQL (BOOLEAN, never null) over a row of a changelog: it has a row, which passes `where`."""
+def passes(side: SideSpec) -> str:
+    """SQL (BOOLEAN, never null) over a row of a changelog: it has a row, which passes `where`.
+
+    A row on which `where` fails stops Spark, in every mode: to leave it out would lose it. A line on which it fails
+    goes to the quarantine before; what is in a changelog can fail after an edit, or by a value that was filled in.
+    """
     if side.where is None:
         return f"NOT {s.DELETED}"
-    return f"COALESCE({evaluator.value(side.where, f'NOT {s.DELETED}')}, FALSE)"
+    return f"COALESCE(IF({s.DELETED}, FALSE, ({side.where})), FALSE)"
 
 
-def passing(log: DataFrame, side: SideSpec, evaluator: Evaluator = STOPPING) -> DataFrame:
+def passing(log: DataFrame, side: SideSpec) -> DataFrame:
     """Returns rows of a changelog as an input with `where` has them: one that does not pass is a tombstone.
 
     The changelog keeps the row, so that an edit of `where` needs no landing files.
@@ -221,7 +225,7 @@ def passing(log: DataFrame, side: SideSpec, evaluator: Evaluator = STOPPING) -> 
         return log
     values = [name for name in (s.HASH, *(column.name for column in side.value_columns)) if name in log.columns]
     kept = {name: F.expr(f"IF(_fk_passes, {quote(name)}, NULL)") for name in values}
-    marked = log.selectExpr("*", f"{passes(side, evaluator)} AS _fk_passes")
+    marked = log.selectExpr("*", f"{passes(side)} AS _fk_passes")
     return marked.withColumns({**kept, s.DELETED: F.expr("NOT _fk_passes")}).drop("_fk_passes")
 
 
@@ -247,7 +251,7 @@ def with_content(
         The rows with the columns of `Input.derives`, and `_fk_hash`, null for a tombstone; with
         versions also `_fk_valid_from`.
     """
-    log = passing(log, spec.side(side), evaluator)
+    log = passing(log, spec.side(side))
     versions = spec.definition.input(side).versions_by(spec)
     if versions and versions != (s.VALID_FROM,):
         log = log.withColumn(s.VALID_FROM, F.col(*versions))

@@ -54,9 +54,6 @@ def quarantine(
             fix=f"fk-pipeline quarantine {pipeline} --replay {file}",
         )
     loaded, as_json = load(pipeline), format_ is OutputFormat.JSON
-    origins = loaded.spec.definition.rejecting
-    if side is not None and side not in origins:
-        raise UsageError(f"{side!r} is no input of pipeline {loaded.spec.name}", fix=f"--side {', '.join(origins)}")
     if file is not None:
         _correct(loaded, file, as_json)
     elif replay:

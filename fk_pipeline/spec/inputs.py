@@ -109,7 +109,7 @@ class SideSpec(Frozen):
     null is written; not for `debezium`, `maxwell` and `delta`, whose records say it."""
     where: str | None = None
     """A SQL expression over the columns of the side: rows on which it is not true, or is true no more, are not there;
-    default: all rows are. A change of it needs a rebuild from the changelog only."""
+    default: all rows are."""
     table: str | None = Field(default=None, min_length=1)
     """Lines that name another table are ignored and counted, those that name none are not; `debezium` and `maxwell`
     only: `flights` or `public.flights`."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from fk_pipeline.errors import PipelineFileError, StateError
+from fk_pipeline.errors import PipelineFileError, StateError, UsageError
 from fk_pipeline.expectations.checking import check
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
@@ -136,6 +136,15 @@ def test_a_row_on_which_where_fails_is_quarantined(orders: Orders) -> None:
     (record,) = orders.pipeline.quarantined().collect()
     assert record["reason"] == "where 10 / amount > 1 fails on this row"
     orders.check()
+    orders.edit("where: amount >= 0", lambda row: row["amount"] >= 0)
+    with pytest.raises(UsageError, match="this rebuild would not be enough") as refused:
+        orders.pipeline.rebuild("changelog")
+    assert "there are lines in the quarantine on which the old where failed" in str(refused.value)
+    orders.pipeline.rebuild("landing")
+    orders.check()
+    orders.edit("where: 10 / amount > 1")
+    with pytest.raises(Exception, match="Division by zero"):
+        orders.pipeline.rebuild("changelog")
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 
 
-def right_table_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
+def right_table_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the view of the right table joined to its changelog."""
     spec = reader.spec
-    log = passing(reader.of_batches(k.RIGHT_CHANGELOG, s.BATCH), spec.right, evaluator)
+    log = passing(reader.of_batches(k.RIGHT_CHANGELOG, s.BATCH), spec.right)
     keys = spec.definition.keys_in_log(spec, Side.RIGHT, k.keys_of(spec, k.RIGHT_TABLE).keys)
     types = {f.name: f.dataType for f in log.schema.fields}
     types |= {key: types[name] for key, name in keys.items()}
