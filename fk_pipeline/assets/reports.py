@@ -85,10 +85,7 @@ def report_refusal(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger
 
     A batch that has landed is not even listed then: without this, all that Dagster shows would stay green.
     """
-    one = failed_batches(spec, ledger, spec.definition.result_stage, refused)
-    key = one.asset_check_key
-    record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key]).get(key)
-    if record is None or not _is_shown(one, record.event):
+    for one in _not_yet_shown(instance, [failed_batches(spec, ledger, spec.definition.result_stage, refused)]):
         instance.report_runless_asset_event(one)
 
 
@@ -265,7 +262,11 @@ def _checks(
     instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, stage: str
 ) -> Iterator[AssetCheckEvaluation]:
     """Yields the results of checks outside Dagster, and whether a batch failed."""
-    found = [*recorded(spec, ledger, stage), failed_batches(spec, ledger, stage)]
+    yield from _not_yet_shown(instance, [*recorded(spec, ledger, stage), failed_batches(spec, ledger, stage)])
+
+
+def _not_yet_shown(instance: DagsterInstance, found: Sequence[AssetCheckEvaluation]) -> Iterator[AssetCheckEvaluation]:
+    """Yields those of some results of checks that are not the newest ones that Dagster has."""
     keys = [one.asset_check_key for one in found]
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
     for one in found:
