@@ -109,7 +109,7 @@ class StageDef:
         description: what the stage does, and its rule, in a few sentences of Markdown.
         upstream: the stages whose output for a batch it reads; it is due when one of them runs again.
         reads: the tables whose rows it reads, besides landing files.
-        counts: per plotted name, the counts of a batch whose sum is plotted.
+        counts: per name, the counts of a batch whose sum is shown; Dagster plots the first of them.
         looks_up_in: the table in which it looks up the rows that a batch concerns; default: the main table.
         index: the index that it needs for this look-up.
         full_share: ratio of changed rows to the rows of that table, above which the stage reads and writes whole

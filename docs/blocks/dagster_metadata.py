@@ -25,12 +25,15 @@ from fk_pipeline.rules.suites import Depth
 from fk_pipeline.store import schemas
 from fk_pipeline.store.ledger.runs import StageState, Success
 
+_COUNTS = {"rows": 1, "superseded": 1}
+
 
 def blocks() -> dict[str, str]:
     """The metadata keys, by the names of their blocks."""
     return {
         "metadata: numbers": _numbers(),
         "metadata: materialisations": _known(shown.OF_BATCH, _of_batches()),
+        "metadata: figures": _known(shown.OF_FIGURES, _of_figures(), "figure"),
         "metadata: current": table(["key", "meaning"], [[code(k), m] for k, m in current.OF_CURRENT.items()]),
         "metadata: landings": table(["key", "meaning"], [[code(k), m] for k, m in shown.OF_LANDING.items()]),
         "metadata: definitions": _known(shown.OF_DEFINITION, _of_definitions()),
@@ -47,10 +50,10 @@ def _numbers() -> str:
     return table(["stage", "number", "counts"], rows)
 
 
-def _known(meanings: Mapping[str, str], keys: Iterable[str]) -> str:
+def _known(meanings: Mapping[str, str], keys: Iterable[str], what: str = "key") -> str:
     if set(meanings) != set(keys):
         raise LookupError(f"keys without a meaning, or meanings without a key: {set(meanings) ^ set(keys)}")
-    return table(["key", "meaning"], [[code(key), meaning] for key, meaning in meanings.items()])
+    return table([what, "meaning"], [[code(key), meaning] for key, meaning in meanings.items()])
 
 
 def _main_tables() -> dict[Stage, schemas.Table]:
@@ -63,16 +66,27 @@ def _main_tables() -> dict[Stage, schemas.Table]:
     }
 
 
+def _shown(stage: Stage) -> dict[str, Any]:
+    """The metadata of a batch with a count that is no number of a stage, and of which two runs did the same work."""
+    first, again = (
+        Success(entry, "run", BatchRange.of(1), _COUNTS, {"TABLE written": 1}, 1.0, "full", "why", ("", {}))
+        for entry in (1, 2)
+    )
+    return shown.of_state(SPEC, stage, StageState(last=again, figures=first), 1)
+
+
 def _of_batches() -> set[str]:
-    keys: set[str] = set()
-    for stage in Stage:
-        first, again = (
-            Success(entry, "run", BatchRange.of(1), {"rows": 1}, {"TABLE written": 1}, 1.0, "full", "why", ("", {}))
-            for entry in (1, 2)
-        )
-        state = StageState(last=again, figures=first)
-        keys |= set(shown.of_state(SPEC, stage, state, 1)) - {"rows", *SPEC.definition.stage(stage).counts}
-    return keys
+    return {_called(stage, key) for stage in Stage for key in _shown(stage)}
+
+
+def _of_figures() -> set[str]:
+    records = ((stage, record) for stage in Stage for record in _shown(stage)[shown.FIGURES].records)
+    return {_called(stage, record.data["figure"]) for stage, record in records}
+
+
+def _called(stage: Stage, key: str) -> str:
+    """A key as the tables call it: numbers and counts have the names that the stages give them."""
+    return "NUMBER" if key in SPEC.definition.stage(stage).counts else "COUNT" if key in _COUNTS else key
 
 
 def _of_definitions() -> set[str]:

@@ -1,11 +1,11 @@
-"""What Dagster shows of a stage: counts per batch as plots, columns and their origin, versions, paths; lines of a log.
+"""What Dagster shows of a stage: a number per batch as a plot, a table of figures, columns, paths; lines of a log.
 
 Texts that may have names from outside, such as those of landing files, are shown as the command shows them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from dagster import (
     TableColumn,
     TableColumnDep,
     TableColumnLineage,
+    TableMetadataValue,
     TableRecord,
     TableSchema,
 )
@@ -32,25 +33,36 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import commits
-from fk_pipeline.store.ledger.runs import StageState
+from fk_pipeline.store.ledger.runs import StageState, Success
 from fk_pipeline.store.schemas import Table
 
 FILES_SHOWN = 20
 """The largest number of files of a batch in the metadata."""
 
+FIGURES = "figures"
+"""The name of the table of what is no plot: Dagster makes a plot of every number that is metadata of its own."""
+
 OF_BATCH = {
+    "NUMBER": "the first number of the stage in the table above, under its name",
+    "dagster/partition_row_count": "rows of the batch in the changelog; only of stages that read landing files",
+    FIGURES: "all else that the run counted and measured, a row per figure; see below",
+    "path": "of the main table of the stage",
+    "note": "only if a later run did the same work again: its run id; or that no run has succeeded",
+    "dagster/column_lineage": "for each column the columns of other assets that its values come from",
+}
+"""The metadata of a materialisation, per name its meaning. `docs/reference/dagster.md` shows it."""
+
+OF_FIGURES = {
+    "NUMBER": "every other number of the stage in the table above",
+    "COUNT": "every count of the batch that is in no row yet, as the command prints it",
     "files": "landing files of the batch that the stage read; only of stages that read any",
     "seconds": "of the whole run, all its batches together",
     "batches of the run": "the range",
     "run id": "as in the ledger and in the Delta history",
-    "path": "of the main table of the stage",
     "Delta version of TABLE": "of every table that the run wrote",
     "strategy": "`incremental` or `full`, and why",
-    "note": "only if a later run did the same work again: its run id; or that no run has succeeded",
-    "dagster/partition_row_count": "rows of the batch in the changelog; only of stages that read landing files",
-    "dagster/column_lineage": "for each column the columns of other assets that its values come from",
 }
-"""The metadata of a materialisation besides its counts, per name its meaning. `docs/reference/dagster.md` shows it."""
+"""The rows of the table of figures of a materialisation, per name its meaning."""
 
 OF_LANDING = {
     "files": "number of files, or of versions of a Delta table",
@@ -143,27 +155,36 @@ def of_state(spec: PipelineSpec, stage: str, state: StageState, files: int | Non
     last, figures = state.last, state.figures
     if last is None or figures is None:
         return {}
-    shown: dict[str, Any] = dict(figures.counts)
-    shown |= {
-        name: sum(figures.counts.get(part, 0) for part in parts)
-        for name, parts in spec.definition.stage(stage).counts.items()
-    }
-    if files is not None:
-        shown["files"] = files
-        if "rows" in figures.counts:
-            shown["dagster/partition_row_count"] = figures.counts["rows"]
-    shown["seconds"] = round(figures.seconds, 3)
-    shown["batches of the run"] = str(figures.batches)
-    shown["run id"] = figures.run_id
+    counts = _counts(spec.definition.stage(stage), figures)
+    shown: dict[str, Any] = dict([*counts.items()][:1])
+    if files is not None and "rows" in figures.counts:
+        shown["dagster/partition_row_count"] = figures.counts["rows"]
+    shown[FIGURES] = _table_of({name: value for name, value in counts.items() if name not in shown}, figures, files)
     shown["path"] = MetadataValue.path(f"{spec.home}/{stage}")  # a stage has the name of its main table
-    for name, version in figures.versions.items():
-        if name.endswith(" written"):
-            shown[f"Delta version of {name.removesuffix(' written')}"] = version
-    if figures.strategy:
-        shown["strategy"] = f"{figures.strategy}: {figures.reason}"
     if last is not figures:
         shown["note"] = f"run {last.run_id} did the same work again"
     return shown | _lineage(spec, stage)
+
+
+def _counts(stage: StageDef, figures: Success) -> dict[str, int]:
+    """Returns the counts of a batch: the numbers of the stage, then those counts that no such number is called as."""
+    numbers = {name: sum(figures.counts.get(part, 0) for part in parts) for name, parts in stage.counts.items()}
+    return numbers | {name: value for name, value in figures.counts.items() if name not in numbers}
+
+
+def _table_of(counts: Mapping[str, int], figures: Success, files: int | None) -> TableMetadataValue:
+    """Returns some counts of a batch, and what is known of the run that made them, as a table of two columns."""
+    rows: dict[str, str | int | float] = dict(counts)
+    if files is not None:
+        rows["files"] = files
+    rows |= {"seconds": round(figures.seconds, 3), "batches of the run": str(figures.batches), "run id": figures.run_id}
+    for name, version in figures.versions.items():
+        if name.endswith(" written"):
+            rows[f"Delta version of {name.removesuffix(' written')}"] = version
+    if figures.strategy:
+        rows["strategy"] = f"{figures.strategy}: {figures.reason}"
+    records = [TableRecord({"figure": name, "value": value}) for name, value in rows.items()]
+    return MetadataValue.table(records, TableSchema([TableColumn("figure"), TableColumn("value", "number or text")]))
 
 
 def of_landing(spec: PipelineSpec, ledger: Ledger, side: Side, batch: BatchId) -> dict[str, Any]:

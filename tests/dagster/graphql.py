@@ -65,21 +65,22 @@ class Dagster:
         return bool(found["numMaterialized"] == found["numPartitions"] and not found["numFailed"])
 
     def figures(self, asset: Sequence[str]) -> dict[str, dict[str, float]]:
-        """The numbers of the newest materialisation of each partition."""
+        """The numbers of the newest materialisation of each partition, those in its table of figures too."""
         told = self.ask(
             "query Q($key: AssetKeyInput!) { assetOrError(assetKey: $key) { ... on Asset {"
             " assetMaterializations(limit: 1000) { partition metadataEntries { label"
-            " ... on IntMetadataEntry { intValue } ... on FloatMetadataEntry { floatValue } } } } } }",
+            " ... on IntMetadataEntry { intValue } ... on FloatMetadataEntry { floatValue }"
+            " ... on TableMetadataEntry { table { records } } } } } } }",
             key={"path": list(asset)},
         )["assetOrError"]["assetMaterializations"]
-        return {
-            one["partition"]: {
-                entry["label"]: entry.get("intValue", entry.get("floatValue"))
-                for entry in one["metadataEntries"]
-                if entry.get("intValue", entry.get("floatValue")) is not None
-            }
-            for one in reversed(told)
-        }
+        found: dict[str, dict[str, float]] = {}
+        for one in reversed(told):
+            shown = {entry["label"]: entry.get("intValue", entry.get("floatValue")) for entry in one["metadataEntries"]}
+            for entry in one["metadataEntries"]:
+                rows = map(json.loads, entry.get("table", {}).get("records", ()))
+                shown |= {row["figure"]: row["value"] for row in rows if "figure" in row}
+            found[one["partition"]] = {name: value for name, value in shown.items() if isinstance(value, int | float)}
+        return found
 
     def stale(self, asset: Sequence[str], *partitions: str) -> list[str]:
         """Returns the partitions that Dagster shows as stale, of some."""

@@ -19,7 +19,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.names import asset_key
 from fk_pipeline.spec import load_spec
-from tests.dagster.ticks import evaluated, stage_of
+from tests.dagster.ticks import evaluated, figures, stage_of
 
 STAGES = [stage.value for stage in Stage]
 
@@ -39,11 +39,11 @@ def job_of(made: Any) -> Any:
 
 
 def counts_of(result: Any, stage: str, batch: int) -> dict[str, Any]:
-    """The metadata of one stage and batch."""
+    """What is shown of one stage and batch."""
     for event in result.get_asset_materialization_events():
         materialization = event.materialization
         if stage_of(materialization.asset_key) == stage and materialization.partition == BatchId(batch).key:
-            return {name: value.value for name, value in materialization.metadata.items()}
+            return figures(materialization)
     raise AssertionError(f"{stage} has no materialization of batch {batch}")
 
 
@@ -192,7 +192,7 @@ def test_a_run_may_choose_its_strategy(rows_pipeline: Any, instance: DagsterInst
 
 
 @pytest.mark.spark
-def test_a_batch_shows_every_count_that_is_a_line_and_adds_the_partitions_that_are_missing(
+def test_a_batch_shows_every_number_of_its_stage_and_adds_the_partitions_that_are_missing(
     rows_pipeline: Any, instance: DagsterInstance
 ) -> None:
     made = rows_pipeline("left")
@@ -253,7 +253,7 @@ def test_a_range_is_one_run_with_metadata_per_batch(rows_pipeline: Any, instance
     assert observed(load_spec(made.file), [BatchId(1)]) is None
 
 
-@pytest.mark.slow  # one partition: test_a_batch_shows_every_count; an empty one: test_commands.py
+@pytest.mark.slow  # one partition: test_a_batch_shows_every_number; an empty one: test_commands.py
 @pytest.mark.spark
 def test_single_partitions_an_empty_one_included(rows_pipeline: Any, instance: DagsterInstance) -> None:
     made = rows_pipeline("inner")

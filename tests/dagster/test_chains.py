@@ -21,7 +21,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.names import chain_tag
 from fk_pipeline.spec import load_spec
-from tests.dagster.ticks import evaluated
+from tests.dagster.ticks import evaluated, figures
 
 pytestmark = pytest.mark.spark
 
@@ -75,7 +75,7 @@ def test_one_job_runs_what_feeds_a_pipeline_before_it(tmp_path: Path, spark: Spa
             one.asset_key.to_user_string()
             for event in done.get_asset_materialization_events()
             for one in [event.materialization]
-            if one.partition is not None and "seconds" in one.metadata
+            if one.partition is not None and "seconds" in figures(one)
         )
         logged = [entry.message for entry in instance.all_logs(done.run_id)]
         assert not [text for text in logged if CONTROL.search(text.replace("\n", ""))]

@@ -17,6 +17,7 @@ from fk_pipeline.engine.fingerprints import fingerprints
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.resources.names import asset_key, source_key
+from tests.dagster.ticks import figures
 from tests.dagster.world import ZONE, World
 
 pytestmark = pytest.mark.usefixtures("empty_zone", "_all_at_once")
@@ -41,13 +42,13 @@ def world(tmp_path: Path, instance: DagsterInstance) -> World:
 
 
 def shown(world: World, stage: str) -> dict[int, dict[str, Any]]:
-    """The metadata of the newest materialisation of each batch of a stage."""
+    """What is shown of the newest materialisation of each batch of a stage."""
     key, found = asset_key(world.pipeline.spec, stage), {}
     for record in reversed(world.instance.fetch_materializations(key, limit=1000).records):
         made = record.asset_materialization
         assert made is not None
         assert made.partition is not None
-        found[int(made.partition[1:])] = {name: value.value for name, value in made.metadata.items()}
+        found[int(made.partition[1:])] = figures(made)
     return found
 
 
@@ -113,9 +114,9 @@ def test_work_that_is_done_again_leaves_the_figures(world: World) -> None:
     world.tick()
     assert number(world) == 4 * len(Stage), "the run is told"
     for stage in Stage:
-        for batch, figures in shown(world, stage).items():
-            assert "did the same work again" in figures.pop("note")
-            assert figures == before[stage][batch]
+        for batch, told in shown(world, stage).items():
+            assert "did the same work again" in told.pop("note")
+            assert told == before[stage][batch]
     ZONE.put("left", 2, "2")
     world.tick()
     world.do(2, rows=3)

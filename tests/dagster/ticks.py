@@ -1,17 +1,28 @@
-"""A tick of a sensor as Dagster's daemon has it evaluated: with all that Dagster checks in the result."""
+"""A tick of a sensor as the daemon has it evaluated, with all that Dagster checks; what a materialisation shows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from dagster import AssetKey, DagsterInstance, Definitions, build_sensor_context
+from dagster import AssetKey, AssetMaterialization, DagsterInstance, Definitions, build_sensor_context
 from dagster._core.definitions.sensor_definition import SensorExecutionData
+
+from fk_pipeline.assets.shown import FIGURES
 
 
 def stage_of(key: AssetKey) -> str:
     """The stage of an asset of a foreign-key join, or its input: the asset of the result is called as the pipeline."""
     return key.path[-1] if len(key.path) > 1 else "resolved_join"
+
+
+def figures(made: AssetMaterialization) -> dict[str, Any]:
+    """What Dagster shows of a materialisation, by name: its metadata, and the rows of its table of figures."""
+    shown = {name: value.value for name, value in made.metadata.items()}
+    table = shown.pop(FIGURES, None)
+    rows = {} if table is None else {row.data["figure"]: row.data["value"] for row in table.records}
+    assert not rows.keys() & shown.keys()
+    return shown | rows
 
 
 def evaluated(
