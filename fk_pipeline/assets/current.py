@@ -10,6 +10,7 @@ from typing import Any
 from dagster import AssetObservation, MetadataValue, TableColumn, TableRecord, TableSchema
 
 from fk_pipeline.arrow_text import json_lines
+from fk_pipeline.assets.shown import FIGURES, figures_table
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import FkPipelineError, LeftToSpark, escaped
 from fk_pipeline.identity import BatchId
@@ -27,7 +28,7 @@ TEXT_SHOWN = 200
 
 OF_CURRENT = {
     "dagster/row_count": "rows of the result",
-    "bytes of the result": "size of its files",
+    FIGURES: "`bytes of the result`: size of its files",
     "preview": f"{PREVIEWED} rows of it, without sensitive columns",
 }
 """The metadata of the result as it is, per name its meaning; one that is not known without Spark is left out."""
@@ -54,7 +55,7 @@ def _of_current(spec: PipelineSpec) -> dict[str, Any]:
         if stored is not None:
             rows = sum(file.rows - len(file.deleted) for file in stored.files)
             shown |= {"dagster/row_count": rows} if rows < UNKNOWN_SIZE else {}
-            shown["bytes of the result"] = sum(file.bytes for file in stored.files)
+            shown[FIGURES] = figures_table({"bytes of the result": sum(file.bytes for file in stored.files)})
             shown |= _preview(spec, stored)
     return shown
 

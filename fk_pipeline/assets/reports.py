@@ -26,7 +26,7 @@ from dagster import (
 from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.freshness import report_newest
 from fk_pipeline.assets.partitions import active_runs, update_partitions
-from fk_pipeline.assets.shown import of_batch, of_landing
+from fk_pipeline.assets.shown import FIGURES, figures_table, of_batch, of_landing
 from fk_pipeline.errors import FkPipelineError
 from fk_pipeline.expectations.checking import NO_BATCH_FAILED
 from fk_pipeline.expectations.checks import failed_batches, id_of, recorded
@@ -207,9 +207,10 @@ def _sources(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> I
             told = (shown.tags or {}).get(DATA_VERSION) == newest["input"]
             if told or record.timestamp >= newest["recorded_at"].timestamp():
                 continue
+        files = figures_table({"files": len(newest["files"])})
         yield AssetMaterialization(
             key,
-            metadata={"batch": int(newest["batch"]), "files": len(newest["files"]), "pipeline": spec.name},
+            metadata={"batch": int(newest["batch"]), FIGURES: files, "pipeline": spec.name},
             tags=_of_version(newest["input"]),
         )
 

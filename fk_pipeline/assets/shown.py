@@ -66,7 +66,7 @@ OF_FIGURES = {
 
 OF_LANDING = {
     "files": "number of files, or of versions of a Delta table",
-    "bytes": "their size",
+    FIGURES: "`bytes`: their size",
     "first files": "up to 20 of them, in the order in which they are read",
     "batches of PIPELINE": "only of what reads the result of another pipeline: those of its batches whose runs wrote "
     "the versions, as far as the log of the table has them",
@@ -183,6 +183,11 @@ def _table_of(counts: Mapping[str, int], figures: Success, files: int | None) ->
             rows[f"Delta version of {name.removesuffix(' written')}"] = version
     if figures.strategy:
         rows["strategy"] = f"{figures.strategy}: {figures.reason}"
+    return figures_table(rows)
+
+
+def figures_table(rows: Mapping[str, str | int | float]) -> TableMetadataValue:
+    """Returns the table of figures: two columns, and a row per name."""
     records = [TableRecord({"figure": name, "value": value}) for name, value in rows.items()]
     return MetadataValue.table(records, TableSchema([TableColumn("figure"), TableColumn("value", "number or text")]))
 
@@ -194,7 +199,7 @@ def of_landing(spec: PipelineSpec, ledger: Ledger, side: Side, batch: BatchId) -
     schema = TableSchema([TableColumn("file", "string"), TableColumn("bytes", "int")])
     told = {
         "files": len(files),
-        "bytes": sum(file.size for file in files),
+        FIGURES: figures_table({"bytes": sum(file.size for file in files)}),
         "first files": MetadataValue.table(shown, schema),
     }
     result = result_read_by(spec, spec.definition.input(side).stage)

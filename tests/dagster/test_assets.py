@@ -19,7 +19,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.names import asset_key
 from fk_pipeline.spec import load_spec
-from tests.dagster.ticks import evaluated, figures, stage_of
+from tests.dagster.ticks import evaluated, figures, plotted, stage_of
 
 STAGES = [stage.value for stage in Stage]
 
@@ -237,7 +237,8 @@ def test_a_range_is_one_run_with_metadata_per_batch(rows_pipeline: Any, instance
     [record] = instance.fetch_observations(AssetKey("tested"), limit=9).records
     seen = record.asset_observation
     assert seen is not None
-    shown = {name: value.value for name, value in seen.metadata.items()}
+    shown = figures(seen)
+    assert plotted(seen) == {"dagster/row_count": 2}
     assert (seen.partition, shown["dagster/row_count"], "preview" in last) == ("b00000001", 2, False)
     assert shown["bytes of the result"] > 0
     assert sorted((one.data for one in shown["preview"].records), key=lambda row: row["id"]) == [

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from dagster import AssetMaterialization, FloatMetadataValue, IntMetadataValue
+from dagster import AssetMaterialization
 
 from fk_pipeline.assets.shown import FIGURES, of_state
 from fk_pipeline.identity import BatchRange
@@ -16,7 +15,7 @@ from fk_pipeline.kinds.registry import KINDS
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.store.ledger.runs import StageState, Success
 from tests.any_order.subjects import SUBJECTS, registered
-from tests.dagster.ticks import figures
+from tests.dagster.ticks import figures, plotted
 
 ROWS = "dagster/partition_row_count"
 VERSIONS = {"read": 3, "TABLE written": 4}
@@ -40,12 +39,6 @@ def made(spec: PipelineSpec, stage: str, counts: dict[str, int]) -> AssetMateria
     files = None if spec.definition.side_of(stage) is None else 2
     shown = of_state(spec, stage, StageState(last=again, figures=first), files)
     return AssetMaterialization(stage, metadata=shown)
-
-
-def plotted(made: AssetMaterialization) -> dict[str, Any]:
-    """The numbers of a materialisation of which Dagster makes plots."""
-    numbers = (IntMetadataValue, FloatMetadataValue)
-    return {name: value.value for name, value in made.metadata.items() if isinstance(value, numbers)}
 
 
 def test_a_stage_of_any_kind_has_one_headline(spec: PipelineSpec) -> None:

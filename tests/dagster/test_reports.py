@@ -17,7 +17,7 @@ from fk_pipeline.engine.fingerprints import fingerprints
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.resources.names import asset_key, source_key
-from tests.dagster.ticks import figures
+from tests.dagster.ticks import figures, plotted
 from tests.dagster.world import ZONE, World
 
 pytestmark = pytest.mark.usefixtures("empty_zone", "_all_at_once")
@@ -175,7 +175,8 @@ def test_what_landed_is_told_with_its_files(world: World) -> None:
     told = {record.asset_observation.partition: record.asset_observation for record in records}
     assert {*told} == {"b00000001", "b00000002"}
     one = told["b00000001"]
-    assert one.metadata["files"].value == 1
+    assert plotted(one) == {"files": 1}
+    assert figures(one)["bytes"] == 1
     assert one.metadata["first files"].records[0].data["file"] == "in/left/00000001.jsonl"
     versions = world.instance.event_log_storage.get_latest_tags_by_partition(
         AssetKey(["tested", "left"]), DagsterEventType.ASSET_OBSERVATION, [DATA_VERSION]
@@ -203,6 +204,11 @@ def test_a_folder_that_two_pipelines_read_is_one_source_with_its_newest_batch(wo
     other.tick()
     world.tick()
     assert told() == [2, 3]
+    newest = world.instance.get_latest_materialization_event(key)
+    assert newest is not None
+    assert newest.asset_materialization is not None
+    assert plotted(newest.asset_materialization) == {"batch": 3}
+    assert figures(newest.asset_materialization)["files"] == 1
 
 
 def test_a_batch_that_landed_again_before_dagster_heard_of_its_run_is_stale(world: World) -> None:

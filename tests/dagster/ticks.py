@@ -1,11 +1,20 @@
-"""A tick of a sensor as the daemon has it evaluated, with all that Dagster checks; what a materialisation shows."""
+"""A tick of a sensor as the daemon has it evaluated, with all that Dagster checks; what an event shows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from dagster import AssetKey, AssetMaterialization, DagsterInstance, Definitions, build_sensor_context
+from dagster import (
+    AssetKey,
+    AssetMaterialization,
+    AssetObservation,
+    DagsterInstance,
+    Definitions,
+    FloatMetadataValue,
+    IntMetadataValue,
+    build_sensor_context,
+)
 from dagster._core.definitions.sensor_definition import SensorExecutionData
 
 from fk_pipeline.assets.shown import FIGURES
@@ -16,13 +25,19 @@ def stage_of(key: AssetKey) -> str:
     return key.path[-1] if len(key.path) > 1 else "resolved_join"
 
 
-def figures(made: AssetMaterialization) -> dict[str, Any]:
-    """What Dagster shows of a materialisation, by name: its metadata, and the rows of its table of figures."""
+def figures(made: AssetMaterialization | AssetObservation) -> dict[str, Any]:
+    """What Dagster shows of an event, by name: its metadata, and the rows of its table of figures."""
     shown = {name: value.value for name, value in made.metadata.items()}
     table = shown.pop(FIGURES, None)
     rows = {} if table is None else {row.data["figure"]: row.data["value"] for row in table.records}
     assert not rows.keys() & shown.keys()
     return shown | rows
+
+
+def plotted(made: AssetMaterialization | AssetObservation) -> dict[str, Any]:
+    """The numbers of an event of which Dagster makes plots."""
+    numbers = (IntMetadataValue, FloatMetadataValue)
+    return {name: value.value for name, value in made.metadata.items() if isinstance(value, numbers)}
 
 
 def evaluated(
