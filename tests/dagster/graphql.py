@@ -52,6 +52,11 @@ class Dagster:
         told = self.ask(query, s=SELECTOR)
         return {one["name"]: one["state"]["status"] for kind in told.values() for one in kind["results"]}
 
+    def assets(self, group: str) -> list[list[str]]:
+        """The keys of the assets of a group."""
+        query = "query Q($g: AssetGroupSelector!) { assetNodes(group: $g) { assetKey { path } } }"
+        return [one["assetKey"]["path"] for one in self.ask(query, g={**SELECTOR, "groupName": group})["assetNodes"]]
+
     def partitions(self, asset: Sequence[str]) -> list[str]:
         """The partitions of an asset, in Dagster's order."""
         query = "query Q($k: AssetKeyInput!) { assetNodeOrError(assetKey: $k) { ... on AssetNode { partitionKeys } } }"
@@ -132,6 +137,13 @@ class Dagster:
     def run(self, run_id: str) -> dict[str, Any]:
         """One of them."""
         return next(run for run in self.runs() if run["runId"] == run_id)
+
+    def steps(self, run_id: str) -> dict[str, tuple[float, float]]:
+        """When each step of a run has begun, and when it has ended."""
+        query = """query Q($id: ID!) { runOrError(runId: $id) { ... on Run {
+            stepStats { stepKey startTime endTime } } } }"""
+        found = self.ask(query, id=run_id)["runOrError"]["stepStats"]
+        return {step["stepKey"]: (step["startTime"], step["endTime"]) for step in found}
 
     def checks(self, asset: Sequence[str]) -> dict[str, str | None]:
         """Status of the last execution of every check of an asset."""

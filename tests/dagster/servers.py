@@ -23,6 +23,7 @@ PIPELINE = "flight_planes"
 JOB, CHECKS, SENSOR = f"{PIPELINE}_all_stages", f"{PIPELINE}_full_checks", f"{PIPELINE}_new_batches"
 RESULT = [PIPELINE]
 ASSETS = [RESULT if stage is Stage.RESOLVED_JOIN else [PIPELINE, stage.value] for stage in Stage]
+LANDED = [[PIPELINE, side] for side in ("left", "right")]
 COMMAND = Path(sys.executable).parent / "fk-pipeline"
 SETTINGS = "settings:\n  sensor_seconds: 5\n  retry_seconds: 1\n"
 

@@ -1,4 +1,6 @@
-"""The pages as an operator uses them, in a real browser: graph, runs, backfill, sensor, checks green and red.
+"""The pages as an operator uses them, in a real browser, and as the tutorial says that they are.
+
+Graph, runs, backfill, sensor, plots, checks green and red.
 
 Screenshots of every step lie in FK_SCREENSHOTS (default: a temporary folder that pytest names).
 """
@@ -14,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from fk_pipeline.identity import BatchId
+from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY
 from tests.dagster.graphql import wait
-from tests.dagster.servers import ASSETS, CHECKS, PIPELINE, RESULT, SENSOR, Served
+from tests.dagster.servers import ASSETS, CHECKS, LANDED, PIPELINE, RESULT, SENSOR, Served
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -27,6 +30,9 @@ pytestmark = [
 ]
 
 ENDED = ("SUCCESS", "FAILURE", "CANCELED")
+
+REQUESTED_WITHIN = 15
+"""Seconds until the sensor requests a run for what has landed, as the tutorial says."""
 
 
 @pytest.fixture
@@ -112,12 +118,18 @@ def test_an_afternoon_of_an_operator(served: Served, browser: Browser) -> None:
     page = browser.page
     group = f"/locations/fk_pipeline.definitions/asset-groups/{PIPELINE}/lineage"
 
+    assert sorted(served.dagster.assets(PIPELINE)) == sorted([*ASSETS, *LANDED])
     browser.open(group)
     for asset in ASSETS:
         browser.sees(asset[-1])
     browser.add_partition(BatchId(0).key)
     browser.materialise_all("first")
     finished(served, 1)
+    steps = served.dagster.steps(served.dagster.runs()[0]["runId"])
+    for asset, stage in zip(ASSETS, FOREIGN_KEY.stages, strict=True):
+        for before in stage.upstream:
+            checked = steps[f"{PIPELINE}__{before}__expectations"][1]
+            assert checked <= steps["__".join(asset)][0], f"{stage.name} began before {before} was checked"
 
     # The run has added the partitions of the other batches that have landed.
     assert served.dagster.partitions(RESULT) == [BatchId(batch).key for batch in range(3)]
@@ -130,14 +142,17 @@ def test_an_afternoon_of_an_operator(served: Served, browser: Browser) -> None:
     browser.open(f"/locations/fk_pipeline.definitions/sensors/{SENSOR}")
     page.locator("input[type=checkbox]").first.dispatch_event("click")
     for batches in [(4,), (3,), (6, 5)]:  # a batch that comes late, and one that may do so
+        number = len(served.dagster.runs())
         for batch in batches:
             served.land(batch)
+        wait(lambda known=number: len(served.dagster.runs()) > known, REQUESTED_WITHIN)
         wait(served.nothing_due, 200)
         wait(lambda: all(run["status"] in ENDED for run in served.dagster.runs()))
     runs = len(served.dagster.runs())
     finished(served, runs)
     wait(lambda: all(served.dagster.green(asset) for asset in ASSETS))
-    assert served.dagster.partitions(RESULT) == [BatchId(batch).key for batch in range(7)]
+    for asset in (*ASSETS, *LANDED):
+        assert served.dagster.partitions(asset) == [BatchId(batch).key for batch in range(7)], asset
     assert {tick["status"] for tick in served.dagster.ticks(SENSOR)} <= {"SUCCESS", "SKIPPED", "STARTED"}
     browser.open(f"/locations/fk_pipeline.definitions/sensors/{SENSOR}")
     browser.sees("Latest tick")
@@ -152,8 +167,12 @@ def test_an_afternoon_of_an_operator(served: Served, browser: Browser) -> None:
     browser.open(f"/assets/{PIPELINE}?view=overview")
     browser.sees("both of its hashes are still current")
     browser.keep("asset")
+    page.get_by_role("button", name="Plots").first.click()
+    page.locator("canvas").first.wait_for()
+    assert page.locator("canvas").count() == 1, "one number is a plot"
     browser.open(f"/assets/{PIPELINE}?view=events")
-    browser.sees("Delta version of resolved_join")
+    for text in ("joined", "figures", "half-joined", "Delta version of resolved_join", "strategy"):
+        browser.sees(text)
     browser.keep("batches")
 
     # A row of the result is damaged; the nightly checks find it.

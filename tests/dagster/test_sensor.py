@@ -389,3 +389,4 @@ def test_a_landing_zone_that_cannot_be_listed_fails_the_tick(world: World) -> No
 def test_the_interval_is_the_pipelines(tmp_path: Path, instance: DagsterInstance) -> None:
     sensor = World(tmp_path, instance, "{sensor_seconds: 5}").defs.resolve_sensor_def("tested_new_batches")
     assert sensor.minimum_interval_seconds == 5
+    assert World(tmp_path, instance, "{}").defs.resolve_sensor_def("tested_new_batches").minimum_interval_seconds == 15
