@@ -25,6 +25,7 @@ from fk_pipeline.demo.files import demo_spec
 from fk_pipeline.expectations.checks import checks_of
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
+from fk_pipeline.resources.names import source_keys
 from fk_pipeline.spec import PipelineSpec, Settings, load_spec
 from fk_pipeline.spec.load import all_automated, merged, named_pipelines
 from fk_pipeline.spec.project import pipeline_files, refuse_same_name
@@ -67,10 +68,15 @@ def definitions_with(
     refuse_same_name(specs)
     jobs = {spec.name: batches_job(spec) for spec in specs}
     chains, readers = jobs_of_chains(specs)
+    sources = source_keys(specs)
     return Definitions(
         assets=[
-            *sources_of(specs),
-            *[asset for spec in specs for asset in assets_of(spec, loaded(spec.definition.declared_layout)(spec))],
+            *sources_of(specs, sources),
+            *[
+                asset
+                for spec in specs
+                for asset in assets_of(spec, loaded(spec.definition.declared_layout)(spec), sources)
+            ],
         ],
         asset_checks=[check for spec in specs for check in checks_of(spec)],
         jobs=[
@@ -81,7 +87,7 @@ def definitions_with(
             *[upkeep_job(spec) for spec in specs],
         ],
         schedules=schedules(specs, shared=shared),
-        sensors=[batches_sensor(spec, readers.get(spec.name, jobs[spec.name]).name) for spec in specs],
+        sensors=[batches_sensor(spec, readers.get(spec.name, jobs[spec.name]).name, sources) for spec in specs],
         resources=resources,
         executor=in_process_executor,
     )

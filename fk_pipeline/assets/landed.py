@@ -9,7 +9,7 @@ from dagster import AllPartitionMapping, AssetDep, AssetKey, AssetSpec, Metadata
 from fk_pipeline.assets.freshness import freshness_policy
 from fk_pipeline.assets.partitions import batch_partitions
 from fk_pipeline.identity import Side
-from fk_pipeline.resources.names import group_of, input_key, result_read_by, source_key
+from fk_pipeline.resources.names import SourceKeys, group_of, input_key, result_read_by, source_key
 from fk_pipeline.spec import PipelineSpec
 
 _OF_SOURCE = (
@@ -18,7 +18,7 @@ _OF_SOURCE = (
 )
 
 
-def input_asset(spec: PipelineSpec, side: Side) -> AssetSpec:
+def input_asset(spec: PipelineSpec, side: Side, sources: SourceKeys) -> AssetSpec:
     """Returns the asset of an input of a pipeline: per batch the files that landed, or the versions of a Delta table.
 
     Upstream is the folder or table that it reads, or the result of another pipeline. A discovery makes one batch here
@@ -26,7 +26,7 @@ def input_asset(spec: PipelineSpec, side: Side) -> AssetSpec:
     """
     result = result_read_by(spec, spec.definition.input(side).stage)
     deps = [
-        AssetDep(source_key(spec, side))
+        AssetDep(source_key(spec, side, sources))
         if result is None
         else AssetDep(result, partition_mapping=AllPartitionMapping())
     ]
@@ -44,7 +44,7 @@ def input_asset(spec: PipelineSpec, side: Side) -> AssetSpec:
     )
 
 
-def sources_of(specs: Iterable[PipelineSpec]) -> list[AssetSpec]:
+def sources_of(specs: Iterable[PipelineSpec], sources: SourceKeys) -> list[AssetSpec]:
     """Returns an asset per folder or table that some pipelines read, and that is no result of a pipeline.
 
     It says nothing that depends on a pipeline: calls for several pipelines over one folder can be merged.
@@ -53,5 +53,5 @@ def sources_of(specs: Iterable[PipelineSpec]) -> list[AssetSpec]:
     for spec in specs:
         for one in spec.definition.inputs:
             if result_read_by(spec, one.stage) is None:
-                keys[source_key(spec, one.name)] = None
+                keys[source_key(spec, one.name, sources)] = None
     return [AssetSpec(key, group_name="sources", description=_OF_SOURCE) for key in keys]

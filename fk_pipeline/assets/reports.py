@@ -32,7 +32,7 @@ from fk_pipeline.expectations.checking import NO_BATCH_FAILED
 from fk_pipeline.expectations.checks import failed_batches, id_of, recorded
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.resources.names import asset_key, input_key, partitions_name, result_read_by, source_key
+from fk_pipeline.resources.names import SourceKeys, asset_key, input_key, partitions_name, result_read_by, source_key
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.ledger import Ledger
 
@@ -61,17 +61,20 @@ class Reported:
     complete: bool
 
 
-def report(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, seconds: float | None = None) -> Reported:
+def report(
+    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, sources: SourceKeys, seconds: float | None = None
+) -> Reported:
     """Reports to Dagster what the ledger has and Dagster lacks, for batches that have a partition.
 
     Args:
         instance: Dagster.
         spec: the pipeline.
         ledger: its ledger.
+        sources: the keys of the assets of what it and others read.
         seconds: how long to report at most, without the time to find out; None: all is reported.
     """
     begun, number = 0.0, report_newest(instance, spec, ledger)
-    for event in _lacking(instance, spec, ledger):
+    for event in _lacking(instance, spec, ledger, sources):
         begun = begun or time.monotonic()
         instance.report_runless_asset_event(event)
         number += 1
@@ -89,7 +92,7 @@ def report_refusal(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger
         instance.report_runless_asset_event(one)
 
 
-def sync(instance: DagsterInstance, pipeline: Pipeline) -> Reported:
+def sync(instance: DagsterInstance, pipeline: Pipeline, sources: SourceKeys) -> Reported:
     """Discovers what landed, and brings Dagster in line with the ledger of a pipeline, as a tick of its sensor does.
 
     What an active run does is left to it: nothing is reported then, and it is not complete.
@@ -99,7 +102,7 @@ def sync(instance: DagsterInstance, pipeline: Pipeline) -> Reported:
     update_partitions(instance, spec, pipeline.ledger())
     if active_runs(instance, spec):
         return Reported(0, complete=False)
-    return report(instance, spec, pipeline.ledger())
+    return report(instance, spec, pipeline.ledger(), sources)
 
 
 def landed_version(ledger: Ledger, side: Side, batch: BatchId) -> str | None:
@@ -162,7 +165,9 @@ def _of_version(version: str) -> dict[str, str]:
     return {DATA_VERSION: version, _IS_OURS: "true"}
 
 
-def _lacking(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> Iterator[LedgerEvent]:
+def _lacking(
+    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, sources: SourceKeys
+) -> Iterator[LedgerEvent]:
     """Yields what Dagster lacks, the newest batches first; each is to be reported before the next is asked for."""
     stages = spec.definition.stage_names
     for stage in stages:
@@ -186,7 +191,7 @@ def _lacking(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> I
     newest = max(done[spec.definition.result_stage], default=None)
     if newest is not None and (now := observed(spec, [newest])) is not None:
         yield now
-    yield from _sources(instance, spec, ledger)
+    yield from _sources(instance, spec, ledger, sources)
     yield from (failed_batches(spec, ledger, stage) for stage in stages if done[stage])
 
 
@@ -195,10 +200,12 @@ def _landed(spec: PipelineSpec, ledger: Ledger, side: Side, batch: BatchId, vers
     return AssetObservation(input_key(spec, side), partition=batch.key, metadata=told, tags=_of_version(version))
 
 
-def _sources(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> Iterator[AssetMaterialization]:
+def _sources(
+    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, sources: SourceKeys
+) -> Iterator[AssetMaterialization]:
     """Yields, of each folder or table that is read, the newest batch, unless a pipeline has told of the same files."""
     for one in spec.definition.inputs:
-        newest, key = ledger.files.newest(one.name), source_key(spec, one.name)
+        newest, key = ledger.files.newest(one.name), source_key(spec, one.name, sources)
         if newest is None or result_read_by(spec, one.stage) is not None:
             continue
         record = instance.get_latest_materialization_event(key)

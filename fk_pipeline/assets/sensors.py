@@ -26,7 +26,7 @@ from fk_pipeline.errors import LeaseTakenError, PipelineFileError, StateError, e
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import LandingZoneResource
-from fk_pipeline.resources.names import DUE_TAG, FILE_TAG, RANGE_FIRST, RANGE_LAST, partitions_name
+from fk_pipeline.resources.names import DUE_TAG, FILE_TAG, RANGE_FIRST, RANGE_LAST, SourceKeys, partitions_name
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.edited import as_it_is_now, edited_files, text_of
 from fk_pipeline.spec.load import results_read
@@ -74,7 +74,9 @@ class _Tries:
         return why_not_again(spec.settings, what, count, _ended(last), now)
 
 
-def _show(context: SensorEvaluationContext, spec: PipelineSpec, ledger: Ledger, report_all: bool) -> None:
+def _show(
+    context: SensorEvaluationContext, spec: PipelineSpec, ledger: Ledger, sources: SourceKeys, *, report_all: bool
+) -> None:
     """Brings Dagster's partitions in line with the ledger, and reports what the ledger has, unless a tick has before.
 
     The cursor has the versions of the ledger's tables of which all was reported, and the hour: once an hour everything
@@ -85,14 +87,16 @@ def _show(context: SensorEvaluationContext, spec: PipelineSpec, ledger: Ledger, 
     now = f"{ledger.identity}: {ledger.entries.versions}, {datetime.now(UTC):%Y-%m-%d %H} h"
     if not report_all or context.cursor == now:
         return
-    done = report(context.instance, spec, ledger, REPORT_SECONDS)
+    done = report(context.instance, spec, ledger, sources, REPORT_SECONDS)
     if done.events:
         context.log.info("%d events of the ledger were reported to Dagster", done.events)
     if done.complete:
         context.update_cursor(now)
 
 
-def _tick(context: SensorEvaluationContext, spec: PipelineSpec, zone: LandingZone, job_name: str) -> SensorResult:
+def _tick(
+    context: SensorEvaluationContext, spec: PipelineSpec, zone: LandingZone, job_name: str, sources: SourceKeys
+) -> SensorResult:
     """Returns the run over the first range of batches with work due that may run now, or why there is none."""
     instance, now = context.instance, datetime.now(UTC)
     log = Log(context)
@@ -110,7 +114,7 @@ def _tick(context: SensorEvaluationContext, spec: PipelineSpec, zone: LandingZon
     for notice in found.notices if found.batches else ():
         log.info(notice.text)
     ledger = pipeline.ledger()
-    _show(context, spec, ledger, report_all=running is None)
+    _show(context, spec, ledger, sources, report_all=running is None)
 
     def skip(*reasons: str) -> SensorResult:
         return SensorResult(skip_reason=escaped("; ".join(reasons)))
@@ -150,7 +154,7 @@ def _refused(
     return SensorResult(skip_reason=escaped(str(refused), keep="\n"))
 
 
-def batches_sensor(spec: PipelineSpec, job_name: str) -> SensorDefinition:
+def batches_sensor(spec: PipelineSpec, job_name: str, sources: SourceKeys) -> SensorDefinition:
     """Returns the sensor that adds the partition of every batch and requests a run over the first range that is due.
 
     The warehouse has the due work, so a lost cursor or a lost Dagster home changes nothing.
@@ -158,6 +162,7 @@ def batches_sensor(spec: PipelineSpec, job_name: str) -> SensorDefinition:
     Args:
         spec: the pipeline.
         job_name: the job that it requests runs of: all stages, or these and then the pipelines that read the result.
+        sources: the keys of the assets of what pipelines read.
     """
 
     @sensor(
@@ -177,6 +182,6 @@ def batches_sensor(spec: PipelineSpec, job_name: str) -> SensorDefinition:
             context.log.info(
                 "%s, edited after Dagster had loaded it, is used as it is now: text %s", files, text_of(now)
             )
-        return _tick(context, now, landing_zone.zone(), job_name)
+        return _tick(context, now, landing_zone.zone(), job_name, sources)
 
     return new_batches

@@ -126,13 +126,16 @@ def dagster(
     """Discovers what landed, and reports to Dagster what the ledgers have and it lacks, as sensors do. Runs nothing."""
     from fk_pipeline.assets.reports import sync
     from fk_pipeline.pipeline import load
+    from fk_pipeline.resources.names import source_keys
     from fk_pipeline.servers.up import home_of, instance_of
 
     assert action is DagsterAction.SYNC
     rows, project = [], project_of_command(pipelines)
     with instance_of(home_of(home)) as instance:
-        for pipeline in map(load, project.files):
-            done, name = sync(instance, pipeline), pipeline.spec.name
+        loaded = [load(file) for file in project.files]
+        sources = source_keys(pipeline.spec for pipeline in loaded)
+        for pipeline in loaded:
+            done, name = sync(instance, pipeline, sources), pipeline.spec.name
             rows.append({"pipeline": name, "events": done.events, "complete": done.complete})
             if not done.complete:
                 say(f"{name}: a run is active and tells of itself; start this again after it for the rest")

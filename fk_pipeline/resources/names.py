@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterable, Mapping
 
 from dagster import AssetKey
 
@@ -17,7 +19,10 @@ RANGE_FIRST, RANGE_LAST = "dagster/asset_partition_range_start", "dagster/asset_
 """The tags of a run with the ends of its range of partitions."""
 
 SOURCE_PARTS = 3
-"""The number of parts of a path that name a source."""
+"""The number of parts of a path that name a source, unless two paths have the same."""
+
+SourceKeys = Mapping[str, AssetKey]
+"""Per folder or table that some pipelines read, the key of its asset."""
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 
@@ -42,13 +47,35 @@ def input_key(spec: PipelineSpec, side: Side) -> AssetKey:
     return AssetKey([spec.name, str(side)])
 
 
-def source_key(spec: PipelineSpec, side: Side) -> AssetKey:
-    """Returns the key of the asset of the folder or table that an input reads, the same for all pipelines that read it.
+def source_keys(specs: Iterable[PipelineSpec]) -> SourceKeys:
+    """Returns the keys of the assets of the folders and tables that pipelines read: two of them have two keys.
 
-    It has the last parts of the path: `source/shop/landing/orders`, also of a bucket.
+    A key has the last parts of the path: `source/shop/landing/orders`, also of a bucket. Of paths that end alike it has
+    as many parts as tell each from all others; of those with the same parts, a hash as well.
     """
-    parts = [part for part in _NO_NAME.split(spec.landing_base(side)) if part]
-    return AssetKey(["source", *parts[-SOURCE_PARTS:]])
+    sides = ((spec, one.name) for spec in specs for one in spec.definition.inputs)
+    parts = {base: _parts(base) for base in dict.fromkeys(spec.landing_base(side) for spec, side in sides)}
+    return {base: _source_key(base, [parts[other] for other in parts if other != base]) for base in parts}
+
+
+def source_key(spec: PipelineSpec, side: Side, keys: SourceKeys) -> AssetKey:
+    """Returns the key of the asset of what an input reads; of a path that is not among the known ones, its own."""
+    base = spec.landing_base(side)
+    return keys.get(base) or _source_key(base, [])
+
+
+def _source_key(base: str, others: list[list[str]]) -> AssetKey:
+    """Returns the key of a path that is told from some others."""
+    parts = _parts(base)
+    for number in range(SOURCE_PARTS, max(map(len, [parts, *others])) + 1):
+        if all(parts[-number:] != other[-number:] for other in others):
+            return AssetKey(["source", *parts[-number:]])
+    alike = [hashlib.sha256(base.encode()).hexdigest()[:8]] if parts in others else []
+    return AssetKey(["source", *parts, *alike])
+
+
+def _parts(base: str) -> list[str]:
+    return [part for part in _NO_NAME.split(base) if part]
 
 
 def result_read_by(spec: PipelineSpec, stage: str) -> AssetKey | None:

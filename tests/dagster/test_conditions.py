@@ -61,13 +61,13 @@ def test_a_condition_of_the_user_requests_every_stage_of_a_new_batch_once(world:
     automation = Automation(world, AutomationCondition.newly_missing().since_last_handled())
     assert automation.defs.get_repository_def().has_job("tested_all_stages"), "the rest stays as it is"
     ZONE.put("left", 1)
-    sync(world.instance, world.pipeline)
+    sync(world.instance, world.pipeline, {})
     assert automation.requested() == {str(stage): {"b00000001"} for stage in Stage}
     assert automation.requested() == {}
     ZONE.put("left", 2)
     world.pipeline.discover()
     world.do(1, 2)
-    sync(world.instance, world.pipeline)
+    sync(world.instance, world.pipeline, {})
     assert automation.requested() == {}, "somebody has done both"
 
 
@@ -76,8 +76,8 @@ def test_eager_sees_neither_what_landed_nor_what_landed_again(world: World) -> N
     automation = Automation(world, AutomationCondition.eager())
     for content in ("1", "2"):
         ZONE.put("left", 1, content)
-        sync(world.instance, world.pipeline)
+        sync(world.instance, world.pipeline, {})
         assert automation.requested() == {}
         world.do(1)
-        sync(world.instance, world.pipeline)
+        sync(world.instance, world.pipeline, {})
         assert automation.requested() == {}

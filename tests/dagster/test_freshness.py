@@ -49,7 +49,7 @@ def test_a_late_source_stays_late_whoever_tells_dagster_of_its_old_batches(
     for batch, hours_ago in ((1, 80), (2, 30)):
         land(world, batch, hours_ago, monkeypatch)
     world.do(1, 2)
-    assert sync(instance, world.pipeline).complete
+    assert sync(instance, world.pipeline, {}).complete
     assert state(world, LEFT, monkeypatch=monkeypatch) == "FAIL"
     assert state(world, RIGHT, monkeypatch=monkeypatch) == "UNKNOWN"
     assert state(world, RESULT, monkeypatch=monkeypatch) == "PASS", "Dagster counts the time of the report"

@@ -16,7 +16,7 @@ from fk_pipeline.definitions import definitions
 from fk_pipeline.engine.fingerprints import fingerprints
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from fk_pipeline.resources.names import asset_key, source_key
+from fk_pipeline.resources.names import asset_key, source_key, source_keys
 from tests.dagster.ticks import figures, plotted
 from tests.dagster.world import ZONE, World
 
@@ -161,12 +161,12 @@ def test_a_tick_reports_for_a_second_and_the_next_one_goes_on(world: World) -> N
         world.instance = other
         other.add_dynamic_partitions("tested_batches", ["b00000001", "b00000002"])
         parts = []
-        while not (done := report(other, spec, ledger, seconds=0.0)).complete:
+        while not (done := report(other, spec, ledger, {}, seconds=0.0)).complete:
             parts.append(done.events)
             assert len(parts) < 100
         assert sum(parts) + done.events == 2 * len(SIDES) + 2 * len(Stage) + len(SIDES) + len(Stage)
         assert len(parts) > 1
-        assert report(other, spec, ledger).events == 0
+        assert report(other, spec, ledger, {}).events == 0
 
 
 def test_what_landed_is_told_with_its_files(world: World) -> None:
@@ -187,8 +187,9 @@ def test_what_landed_is_told_with_its_files(world: World) -> None:
 def test_a_folder_that_two_pipelines_read_is_one_source_with_its_newest_batch(world: World) -> None:
     other = world.beside("another")
     defs = definitions([world.pipeline.spec, other.pipeline.spec])
-    key = source_key(world.pipeline.spec, Side.LEFT)
-    assert key == source_key(other.pipeline.spec, Side.LEFT)
+    sources = source_keys([world.pipeline.spec, other.pipeline.spec])
+    key = source_key(world.pipeline.spec, Side.LEFT, sources)
+    assert key == source_key(other.pipeline.spec, Side.LEFT, sources) == source_key(other.pipeline.spec, Side.LEFT, {})
     graph = defs.get_repository_def().asset_graph
     assert {child.to_user_string() for child in graph.get(key).child_keys} == {"tested/left", "another/left"}
     Definitions.merge(world.defs, definitions([other.pipeline.spec], resources=False)).get_repository_def()
@@ -209,6 +210,30 @@ def test_a_folder_that_two_pipelines_read_is_one_source_with_its_newest_batch(wo
     assert newest.asset_materialization is not None
     assert plotted(newest.asset_materialization) == {"batch": 3}
     assert figures(newest.asset_materialization)["files"] == 1
+
+
+def test_two_folders_that_end_alike_are_two_sources_in_any_order(tmp_path: Path, instance: DagsterInstance) -> None:
+    worlds = []
+    for name, place in (("one", "a/shop/landing"), ("two", "b/shop/landing"), ("three", "c/shop/landing")):
+        (tmp_path / place).mkdir(parents=True)
+        worlds.append(World(tmp_path / place, instance, "{}", name))
+    last = worlds[2].file  # its folders end in the same letters, apart from what no key has
+    last.write_text(last.read_text().replace("in/left", f"{tmp_path}/a/shop/landing/inéleft"))
+    worlds[2].reload()
+    specs = [world.pipeline.spec for world in worlds]
+    found = [source_keys(some) for some in (specs, specs[::-1], [specs[1], specs[2], specs[0]])]
+    assert found[0] == found[1] == found[2]
+    keys = {spec.name: source_key(spec, Side.LEFT, found[0]) for spec in specs}
+    assert len({*found[0].values()}) == 6
+    assert keys["two"].path == ["source", "b", "shop", "landing", "in", "left"]
+    assert keys["one"].path[:-1] == ["source", *tmp_path.parts[1:], "a", "shop", "landing", "in", "left"]
+    graph = definitions(specs).get_repository_def().asset_graph
+    assert {name: graph.get(AssetKey([name, "left"])).parent_keys for name in keys} == {n: {k} for n, k in keys.items()}
+    ZONE.put("left", 3)
+    worlds[1].defs = definitions(specs)
+    worlds[1].tick()
+    assert instance.get_latest_materialization_event(keys["two"]) is not None
+    assert instance.get_latest_materialization_event(source_key(specs[1], Side.LEFT, {})) is None
 
 
 def test_a_batch_that_landed_again_before_dagster_heard_of_its_run_is_stale(world: World) -> None:
@@ -263,7 +288,7 @@ def test_a_tick_tells_of_failures_first(world: World) -> None:
     ZONE.put("left", 3)
     world.pipeline.discover()
     world.do(3, stages=(Stage.LEFT_CHANGELOG,), error="the disk is full")
-    report(world.instance, world.pipeline.spec, world.pipeline.ledger(), seconds=0.0)
+    report(world.instance, world.pipeline.spec, world.pipeline.ledger(), {}, seconds=0.0)
     assert "the disk is full" in str(world.failed(Stage.LEFT_CHANGELOG).description)
 
 
