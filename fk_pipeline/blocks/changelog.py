@@ -86,7 +86,9 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
     # Only the text of a bad record is used later: that of the others need not be sorted and kept.
     text_of = "TO_JSON" if isinstance(records.schema["value"].dataType, T.StructType) else ""
-    out["value"] = f"IF({out['kind']} = '{BAD}', {text_of}(_fk_record.value), NULL)"
+    may_fail = evaluator.isolating and side_spec.where is not None and "holes" in kept  # once it is filled
+    used = f"{out['kind']} = '{BAD}'{' OR _fk_record.holes IS NOT NULL' if may_fail else ''}"
+    out["value"] = f"IF({used}, {text_of}(_fk_record.value), NULL)"
     if checked:  # a sum, so that each is computed, also beside one that is null
         out["derived"] = f"0 = {' + '.join(f'INT(_fk_derived_{i} IS NULL)' for i in range(len(checked)))}"
     return frame.selectExpr(*[f"{sql} AS {name}" for name, sql in out.items()])
@@ -153,7 +155,8 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
     values = [f"IF(deleted, NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.value_columns]
     lacking = []
     if format_of(side_spec).has_holes:
-        hole = "STRUCT(_name AS column, IF(FALSE, sequence, NULL) AS sequence, CAST(NULL AS INT) AS batch)"
+        unknown = "IF(FALSE, sequence, NULL) AS sequence, CAST(NULL AS INT) AS batch"
+        hole = f"STRUCT(_name AS column, {unknown}, CAST(NULL AS BOOLEAN) AS where_fails)"
         lacking = [
             f"TRANSFORM(holes, _name -> {hole}) AS {s.HOLES}",
             f"IF(holes IS NULL OR old_key IS NULL, NULL, STRUCT(sequence, old_key AS key)) AS {s.OLD_KEY}",
@@ -209,11 +212,13 @@ def passes(side: SideSpec) -> str:
     """SQL (BOOLEAN, never null) over a row of a changelog: it has a row, which passes `where`.
 
     A row on which `where` fails stops Spark, in every mode: to leave it out would lose it. A line on which it fails
-    goes to the quarantine before; what is in a changelog can fail after an edit, or by a value that was filled in.
+    goes to the quarantine before; so does one on which it fails once its values are filled, whose row stays in the
+    changelog, and does not pass. What is in a changelog can fail after an edit.
     """
     if side.where is None:
         return f"NOT {s.DELETED}"
-    return f"COALESCE(IF({s.DELETED}, FALSE, ({side.where})), FALSE)"
+    gone = f"{s.DELETED} OR {s.WHERE_FAILS}" if format_of(side).has_holes else s.DELETED
+    return f"COALESCE(IF({gone}, FALSE, ({side.where})), FALSE)"
 
 
 def passing(log: DataFrame, side: SideSpec) -> DataFrame:

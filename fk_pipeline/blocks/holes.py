@@ -52,7 +52,7 @@ def unpacked(log: DataFrame, side: SideSpec) -> DataFrame:
     order = log.schema[s.SEQUENCE].dataType.simpleString()
     key = ", ".join(f"{c.quoted}: {c.type}" for c in side.key_columns)
     types = {
-        s.HOLES: f"ARRAY<STRUCT<column: STRING, sequence: {order}, batch: INT>>",
+        s.HOLES: f"ARRAY<STRUCT<column: STRING, sequence: {order}, batch: INT, where_fails: BOOLEAN>>",
         s.OLD_KEY: f"STRUCT<sequence: {order}, key: STRUCT<{key}>>",
     }
     read = {name: F.expr(f"FROM_JSON({name}, {text(kind)}, {_JSON})") for name, kind in types.items()}
@@ -228,10 +228,18 @@ def _with_values(rows: DataFrame, found: list[DataFrame], side: SideSpec, row_id
         for c in side.value_columns
     }
     at = f"{source('_hole.column')}.at"
-    told = f"TRANSFORM({s.HOLES}, _hole -> STRUCT(_hole.column, {at}.sequence AS sequence, {at}.batch AS batch))"
+    found_in = f"{at}.sequence AS sequence, {at}.batch AS batch"
+    told = f"TRANSFORM({s.HOLES}, _hole -> STRUCT(_hole.column, {found_in}, CAST(NULL AS BOOLEAN) AS where_fails))"
     told_anew = {s.HOLES: F.expr(told), s.OLD_KEY: F.coalesce("_fk_renamed", F.col(s.OLD_KEY))}
     out = out.withColumns(values | told_anew)
     return out.drop(_ID, "_fk_sources", "_fk_renamed")
+
+
+def marked(rows: DataFrame, fails: str) -> DataFrame:
+    """Returns filled rows on which `where` fails, by a condition, with that mark in their `HOLES` (`s.WHERE_FAILS`)."""
+    mark = f"IF({fails}, TRUE, CAST(NULL AS BOOLEAN)) AS where_fails"
+    told = f"TRANSFORM({s.HOLES}, _hole -> STRUCT(_hole.column, _hole.sequence, _hole.batch, {mark}))"
+    return rows.withColumn(s.HOLES, F.expr(told))
 
 
 def changed(before: DataFrame, after: DataFrame, side: SideSpec) -> DataFrame:

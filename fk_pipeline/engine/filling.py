@@ -3,26 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import hashed
-from fk_pipeline.blocks.holes import AT, changed, filled, filled_within, stored_at, unpacked
+from fk_pipeline.blocks.holes import AT, changed, filled, filled_within, marked, stored_at, unpacked
 from fk_pipeline.blocks.state import is_truncated
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.effects import Counts, Effect, Reopen
 from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import quote
+from fk_pipeline.spec.failing import ONCE_FILLED
+from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The rows of a changelog with their unavailable values filled.
+
+    Attributes:
+        rows: the rows.
+        unresolved: per batch, the number of rows with a value that stays unknown.
+        failing: per batch, the number of rows on which `where` fails with the values that were filled in.
+        failed: of these rows, batch, key and `_fk_failed`, the reason for the quarantine.
+    """
+
+    rows: DataFrame
+    unresolved: dict[int, int]
+    failing: dict[int, int]
+    failed: DataFrame
 
 
 def filled_rows(
     read: StageReader, side: Side, log: DataFrame, records: DataFrame, counts: Counts, kept: Collection[int]
-) -> tuple[DataFrame, dict[int, int]]:
-    """Returns the rows of a changelog with their unavailable values filled.
+) -> Filled:
+    """Fills the unavailable values of the rows of a changelog, and evaluates `where` on the rows that were filled.
+
+    A row on which it fails is marked: it stays, so that it is filled anew when an older row changes, and does not pass.
 
     Args:
         read: reads the changelog.
@@ -31,9 +53,6 @@ def filled_rows(
         records: all records of the batches.
         counts: of the batches; `holes` is the number of rows with unavailable values.
         kept: batches whose stored rows stay.
-
-    Returns:
-        The rows; and per batch the number of rows with a value that stays unknown.
     """
     declared, whole = read.spec.side(side), log.where(f"{s.HOLES} IS NULL")
     number = sum(c.get("holes", 0) for c in counts.values())
@@ -42,9 +61,18 @@ def filled_rows(
     known = _searched(read, side, within.frame, kept, whole.unionByName(within.frame))
     rows = hashed(known, read.spec, side)
     unresolved = F.expr(f"EXISTS({s.HOLES}, _hole -> _hole.batch IS NULL)")
-    done = read.cached(rows.withColumn("_fk_unresolved", unresolved), number)
-    found = {batch: groups.get((True,), 0) for batch, groups in done.counts(s.BATCH, "_fk_unresolved").items()}
-    return whole.unionByName(done.frame.select(*map(quote, log.columns))), found
+    has_row, where = f"NOT {s.DELETED}", declared.where or "TRUE"
+    passes = read.evaluator.value(where, has_row)  # computed here, so that a failure stops this stage, and no later one
+    why = f"CONCAT({read.evaluator.reason([(has_row, where, 'where')])}, {text(f', {ONCE_FILLED}')})"
+    told = {"_fk_unresolved": unresolved, "_fk_passes": F.expr(passes), "_fk_failed": F.expr(why)}
+    done = read.cached(rows.withColumns(told), number)
+    found = done.counts(s.BATCH, "_fk_unresolved", "_fk_failed")
+    return Filled(
+        whole.unionByName(marked(done.frame, "_fk_failed IS NOT NULL").select(*map(quote, log.columns))),
+        {batch: sum(n for (lacks, _), n in groups.items() if lacks) for batch, groups in found.items()},
+        {batch: sum(n for (_, reason), n in groups.items() if reason) for batch, groups in found.items()},
+        done.frame.where("_fk_failed IS NOT NULL").select(s.BATCH, *map(quote, declared.stored_key), "_fk_failed"),
+    )
 
 
 def reopened(read: StageReader, side: Side, kept: Collection[int]) -> list[Effect]:

@@ -70,6 +70,14 @@ def count_records(counts: dict[str, int], groups: RecordGroups) -> None:
             counts[key] = counts.get(key, 0) + value
 
 
+def count_failing(counts: Mapping[int, dict[str, int]], failing: Mapping[int, int]) -> None:
+    """Counts events on which `where` fails once they are filled as quarantined; `rows` has their rows."""
+    for batch, number in failing.items():
+        if number:
+            counts[batch]["events"] -= number
+            counts[batch]["quarantined"] = counts[batch].get("quarantined", 0) + number
+
+
 def _counted(group: RecordGroup, number: int) -> dict[str, int]:
     last = "rows" if group.last else "superseded"
     if group.why == SNAPSHOT:

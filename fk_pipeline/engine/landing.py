@@ -20,7 +20,15 @@ from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.effects import Counts, Effect, Reject, ReplaceBatches, Report
 from fk_pipeline.engine import landing_refusals as refusals
 from fk_pipeline.engine.filling import filled_rows
-from fk_pipeline.engine.landed_counts import RecordGroup, RecordGroups, any_drifted, by_lacking, count_records, written
+from fk_pipeline.engine.landed_counts import (
+    RecordGroup,
+    RecordGroups,
+    any_drifted,
+    by_lacking,
+    count_failing,
+    count_records,
+    written,
+)
 from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.errors import LandingError, StageError
 from fk_pipeline.identity import APPLIED, EXPIRED, INSERTED, LATE, SILENT, LandedFile, Side, ranges_sql
@@ -142,17 +150,22 @@ class Landing:
         self._notes += refusals.about_rounded(self.spec, self.side, counts)
         self._notes += refusals.about_keys_that_may_change(self.spec, self.side, counts)
         self._warnings += self._second_snapshots()
-        bad = sum(c.get("quarantined", 0) for c in counts.values())
         log = changelog(records, self.spec, self.side, self.read.generations)
+        rejected = records.where(f"kind = '{BAD}'")
         if format_of(declared).has_holes:
             if sum(c.get("holes", 0) for c in counts.values()):
-                log, unresolved = filled_rows(self.read, self.side, log, records, counts, self.kept)
-                for batch, number in unresolved.items():
+                filled = filled_rows(self.read, self.side, log, records, counts, self.kept)
+                log = filled.rows
+                for batch, number in filled.unresolved.items():
                     counts[batch]["unresolved"] = number
+                if any(filled.failing.values()):
+                    count_failing(counts, filled.failing)
+                    rejected = rejected.unionByName(self._failed_once_filled(records, filled.failed))
             log = packed(log)
+        bad = sum(c.get("quarantined", 0) for c in counts.values())
         rows = self.read.planned(self._as_folded(log), sum(c["rows"] for c in counts.values()))
         return [
-            Reject(self._bad(lines, records) if bad else None, bad, self.side),
+            Reject(self._bad(lines, rejected) if bad else None, bad, self.side),
             ReplaceBatches(self.log, rows, kept=self.kept),
             Report(counts, self._notes, self._warnings),
         ]
@@ -170,10 +183,20 @@ class Landing:
         known = {int(b): self.ledger.state(self.stage, b).counts for b in self.ledger.batches if b not in older}
         return refusals.about_second_snapshots(self.side, {**known, **self.counts}, self.counts)
 
+    def _failed_once_filled(self, records: DataFrame, failed: DataFrame) -> DataFrame:
+        """Returns the records whose rows are `Filled.failed`, with the reason."""
+        keys = {name: f"_fk_of_{i}" for i, name in enumerate(key_of_record(self.declared))}
+        there = failed.withColumnsRenamed(keys | {s.BATCH: "_fk_of_batch"})
+        same = [f"{sql} = {keys[name]}" for name, sql in key_of_record(self.declared).items()]
+        found = records.where(f"last AND kind = '{EVENT}'").join(
+            F.broadcast(there), F.expr(" AND ".join(["batch = _fk_of_batch", *same]))
+        )
+        return found.withColumn("reason", F.col("_fk_failed")).select(*map(quote, records.columns))
+
     def _bad(self, lines: DataFrame, records: DataFrame) -> DataFrame:
-        """Returns the bad records with the columns of the quarantine, except the side."""
+        """Returns bad records with the columns of the quarantine, except the side."""
         line = "NULL" if self.declared.format == "delta" else "line"
-        return line_numbers(lines, records.where(f"kind = '{BAD}'")).selectExpr(
+        return line_numbers(lines, records).selectExpr(
             f"batch AS {s.BATCH}",
             f"file AS {s.FILE}",
             f"CAST({line} AS BIGINT) AS {s.LINE}",

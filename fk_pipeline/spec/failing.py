@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from fk_pipeline.spec.sql import text
 
+ONCE_FILLED = "once the values that were not sent are filled in"
+"""The end of the reason of a line on which `where` fails only then: its row is in the changelog, too."""
+
 
 def fails(*expressions: str) -> str:
     """SQL (BOOLEAN, never null): one of the expressions (each with or without `AS name`) fails on the row.

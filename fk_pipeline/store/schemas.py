@@ -17,6 +17,8 @@ EVENTS = "_fk_events"
 FILE = "_fk_file"
 HOLES = "_fk_holes"
 OLD_KEY = "_fk_old_key"
+WHERE_FAILS = f"COALESCE(GET_JSON_OBJECT(CAST({HOLES} AS STRING), '$[0].where_fails') = 'true', FALSE)"
+"""SQL (BOOLEAN, never null) over a row of a changelog with `HOLES`: `where` fails on it, once it was filled."""
 VALID_FROM = inputs.SINCE
 
 OWNER = "_fk_owner"

@@ -34,7 +34,8 @@ def last_versions(changelog: DataFrame, side: SideSpec, by: Sequence[str]) -> Da
     view = f"fk_verify_{uuid.uuid4().hex}"
     changelog.createOrReplaceTempView(view)
     keys = ", ".join(map(quote, by))
-    gone = s.DELETED if side.where is None else f"{s.DELETED} OR ({side.where}) IS NOT TRUE AS {s.DELETED}"
+    deleted = f"{s.DELETED} OR {s.WHERE_FAILS}" if s.HOLES in changelog.columns else s.DELETED
+    gone = s.DELETED if side.where is None else f"IF({deleted}, TRUE, ({side.where}) IS NOT TRUE) AS {s.DELETED}"
     columns = ", ".join(dict.fromkeys([*map(quote, by), *_columns(side), gone, s.BATCH]))
     order, key = f"STRUCT({s.SEQUENCE}, {s.BATCH})", side.key_columns[0].quoted
     rows: DataFrame = changelog.sparkSession.sql(

@@ -384,7 +384,8 @@ def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFr
             only in the files of the batches.
     """
     spec, log = read.spec, k.LEFT_CHANGELOG
-    needed = [s.BATCH, s.DELETED, s.HASH, *_names(spec.left.columns)]
+    holes = [s.HOLES] if s.HOLES in read.table_of(log).names else []
+    needed = [s.BATCH, s.DELETED, s.HASH, *holes, *_names(spec.left.columns)]
     if not owners_hold:
         return read.with_keys(log, responses_due, _left_keys(spec), needed=needed)
     of_these = read.with_keys(log, responses_due, _left_keys(spec), s.BATCH, needed)

@@ -71,7 +71,8 @@ _MEANING = {
     s.EVENTS: "events of the key in the batch, this one included",
     s.FILE: "the landing file that it came from",
     s.HOLES: "the columns that the source did not send, each with the sequence and the batch that its value is from, "
-    'as JSON: `[{"column": "notes", "sequence": {...}, "batch": 3}]`; without these no value is known',
+    'as JSON: `[{"column": "notes", "sequence": {...}, "batch": 3}]`; without these no value is known; '
+    "with `where_fails`: `where` fails on the row that was filled",
     s.OLD_KEY: "of a row with unavailable values: the key that it had when the batch began, if its primary key changed "
     "there, and the sequence of that change, as JSON",
     s.VALID_FROM: "since when the version holds: with `as_of: batch` its batch",

@@ -11,6 +11,7 @@ from typing import Any
 
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import SideSpec
+from fk_pipeline.spec.failing import ONCE_FILLED
 from fk_pipeline.verify.inputs.buckets import Buckets, slot_of
 from fk_pipeline.verify.inputs.landed import Fate, FilePlace, FileReader, InputColumns, LandedRecord
 from fk_pipeline.verify.inputs.moments import date_text, moment_text
@@ -130,6 +131,8 @@ class Comparison:
         for line, entries in _by_line(self._reader.entries(place)):
             has_bad = any(one.fate is Fate.QUARANTINED for one in entries)
             reason = batch.quarantine.pop((place.stored_as, line), None)
+            if reason is not None and reason.endswith(ONCE_FILLED):  # its row is in the changelog all the same
+                reason = None
             for number, entry in enumerate(entries):
                 entry.place = (place.number, line, number)
                 self._report.lines += number == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from fk_pipeline.cdc.debezium import UNAVAILABLE
 from fk_pipeline.errors import PipelineFileError, StateError, UsageError
 from fk_pipeline.expectations.checking import check
 from fk_pipeline.identity import BatchRange
@@ -195,6 +197,63 @@ def test_a_join_reads_a_table_and_both_inputs_may_leave_rows_out(orders: Orders)
     assert joined() == [(i, amount, city if city != "Oslo" else None) for i, amount, city in now]
 
 
+def _event(at: int, key: int, note: str, amount: int) -> dict[str, Any]:
+    source = {"lsn": at, "sequence": f'["{at}","{at}"]'}
+    return {"op": "u", "before": None, "after": {"id": key, "note": note, "amount": amount}, "source": source}
+
+
+@pytest.mark.slow
+def test_a_row_on_which_where_fails_once_it_is_filled_is_quarantined_and_no_batch_waits(orders: Orders) -> None:
+    file, folder = orders.folder / "orders.yaml", orders.folder / "landing/orders"
+    file.write_text(
+        "name: orders\nkind: table\ninput:\n  path: landing/orders\n  schema: 'id BIGINT, note STRING, amount INT'\n"
+        "  key: id\n  where: amount = 1 OR CAST(note AS INT) > 5\n"
+    )
+    pipeline = Pipeline(load_spec(file), orders.session)
+
+    def now() -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        """Runs what is due; returns the rows of the result, and line and reason of the quarantine."""
+        pipeline.run()
+        assert pipeline.verify().ok
+        assert pipeline.verify_inputs().ok
+        checked = [one for stage in ("changelog", "table") for one in check(pipeline, stage).results]
+        assert {one.name for one in checked if one.failed} == {"quarantined_share_is_low"}
+        rows = pipeline.table("table").select("id", "note", "amount").collect()
+        bad = pipeline.quarantined().select("batch", "line", "reason", "raw").collect()
+        return sorted(map(tuple, rows)), sorted(map(tuple, bad))
+
+    write_lines(folder / "0.jsonl", [_event(1, 1, "x", 1), _event(2, 2, "8", 1), _event(3, 3, "y", 1)])
+    unsent = [_event(at, key, UNAVAILABLE, 7) for at, key in ((11, 1), (12, 2))]
+    write_lines(folder / "1.jsonl", unsent)
+    reason = "where amount = 1 OR CAST(note AS INT) > 5 fails on this row"
+    reason += ", once the values that were not sent are filled in"
+    refused = (1, 1, reason, json.dumps(unsent[0]))
+    assert now() == ([(2, "8", 7), (3, "y", 1)], [refused])
+    counts = pipeline.ledger().state("changelog", 1).counts
+    assert (counts["read"], counts["events"], counts["quarantined"], counts["rows"]) == (2, 1, 1, 2)
+    story = pipeline.explain("1")
+    assert (story.result, story.as_expected, story.versions[-1].left_out) == (None, True, True)
+    write_lines(folder / "2.jsonl", [_event(20, 1, UNAVAILABLE, 1)])  # what the row has is not lost
+    assert now() == ([(1, "x", 1), (2, "8", 7), (3, "y", 1)], [refused])
+    write_lines(folder / "2.jsonl", [_event(20, 9, "0", 9)])
+    write_lines(folder / "0.jsonl", [_event(1, 1, "6", 1), _event(2, 2, "z", 1), _event(3, 3, "y", 1)])  # corrected
+    assert now() == ([(1, "6", 7), (3, "y", 1)], [(1, 2, reason, json.dumps(unsent[1]))])
+    joined = file.with_name("joined.yaml")
+    side = file.read_text().split("input:\n")[1]
+    joined.write_text(
+        f"name: joined\njoin: left\nleft:\n{side}  foreign_key: amount\nselect: [id, note, city]\n"
+        "right: {path: landing/cities, format: rows, schema: 'amount INT, city STRING', key: amount}\n"
+    )
+    write_lines(orders.folder / "landing/cities/0.jsonl", [{"amount": 7, "city": "Rome"}])
+    pipeline = Pipeline(load_spec(joined), orders.session)
+    pipeline.run()
+    write_lines(orders.folder / "landing/cities/1.jsonl", [{"amount": 7, "city": "Oslo"}])
+    pipeline.run()
+    assert pipeline.verify().ok
+    rows = pipeline.table("resolved_join").select("id", "note", "city").collect()
+    assert sorted(map(tuple, rows)) == [(1, "6", "Oslo"), (3, "y", None)]
+
+
 @pytest.mark.slow
 def test_where_is_told_of_whole_rows_with_the_values_that_the_source_did_not_send(orders: Orders) -> None:
     file = orders.folder / "orders.yaml"
@@ -204,17 +263,12 @@ def test_where_is_told_of_whole_rows_with_the_values_that_the_source_did_not_sen
         "  table: [{type: expect_column_values_to_be_in_set, kwargs: {column: note, value_set: [keep]}}]\n"
     )
     pipeline = Pipeline(load_spec(file), orders.session)
-    folder, unsent = orders.folder / "landing/orders", "__debezium_unavailable_value"
-
-    def event(at: int, key: int, note: str, amount: int) -> dict[str, Any]:
-        source = {"lsn": at, "sequence": f'["{at}","{at}"]'}
-        return {"op": "u", "before": None, "after": {"id": key, "note": note, "amount": amount}, "source": source}
-
-    write_lines(folder / "0.jsonl", [event(1, 1, "keep", 1), event(2, 2, "drop", 2)])
-    write_lines(folder / "1.jsonl", [event(3, 1, unsent, 10), event(4, 2, unsent, 20)])
+    folder = orders.folder / "landing/orders"
+    write_lines(folder / "0.jsonl", [_event(1, 1, "keep", 1), _event(2, 2, "drop", 2)])
+    write_lines(folder / "1.jsonl", [_event(3, 1, UNAVAILABLE, 10), _event(4, 2, UNAVAILABLE, 20)])
     pipeline.run()
     assert [tuple(row) for row in pipeline.table("table").select("id", "note", "amount").collect()] == [(1, "keep", 10)]
-    write_lines(folder / "0.jsonl", [event(1, 1, "drop", 1), event(2, 2, "keep", 2)])  # restated
+    write_lines(folder / "0.jsonl", [_event(1, 1, "drop", 1), _event(2, 2, "keep", 2)])  # restated
     pipeline.run()
     assert [tuple(row) for row in pipeline.table("table").select("id", "note", "amount").collect()] == [(2, "keep", 20)]
     assert pipeline.verify().ok
