@@ -177,7 +177,9 @@ class Removals:
     A row without values in the key columns of the messages is removed without one.
 
     Attributes:
-        table: the table of messages.
+        table: the table of messages. A run whose rows of the result follow from messages that were there before commits
+            nothing to it: the commit of the result then carries, under this name, the version that it had read
+            (`effects.Upsert.metadata`).
         when: SQL (BOOLEAN) over it: the message removes the row of the result with its key.
         keys: reference to a function of a pipeline that returns the key columns (name, type) of the result which the
             messages have.

@@ -255,6 +255,11 @@ class Reader(Protocol):
         """Returns the declaration of a table: its columns and keys (`fk_pipeline.store.schemas.Table`)."""
         ...
 
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """Per table that was read, its version; negative where it is read as not existing."""
+        ...
+
     def metadata(self, name: str) -> Mapping[str, Any]:
         """Returns what the commit that made the rows of a table carries (`Upsert.metadata`); empty if it is not known.
 

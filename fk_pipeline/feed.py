@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import Any
@@ -50,7 +50,7 @@ def changes(runner: Runner, batch: int) -> DataFrame:
     if warehouse.version(table.name) is None:
         return empty(runner.session, columns)
     commits = [
-        (version, span, told["run_id"])
+        (version, span, told)
         for version, told in _history(runner, table.name, stage=kind.result_stage)
         if batch in (span := parse_batches(told["batches"])[0])
     ]
@@ -98,7 +98,7 @@ def _history(runner: Runner, name: str, **wanted: str) -> list[tuple[int, dict[s
     return found
 
 
-def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_id: str) -> DataFrame:
+def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, told: Mapping[str, Any]) -> DataFrame:
     """Returns the changes of one commit for a batch, without the equal rows that a rewritten table has in the feed."""
     table = runner.layout[runner.spec.definition.result.name]
     feed = runner.warehouse.feed(table, version)
@@ -126,21 +126,28 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, run_i
         by = loaded(removals.keys)(runner.spec)
         names = [name for name, _ in by]
         gone = gone.withColumns({name: F.col("_fk_row")[name] for name in names})
-        removed = _removed(runner, removals, by, batch, run_id)
+        removed = _removed(runner, removals, by, batch, told)
         if table.nullable_keys or table.identity:  # a row whose key changed was removed by the batch of the new row
             removed = removed.unionByName(mine.select(*[F.col("_fk_row")[name].alias(name) for name in names]))
         named = gone.join(removed, names, "left_semi")
         gone = named.unionByName(gone.where(F.col(quote(names[0])).isNull())) if table.nullable_keys else named
-    told = [frame.select(CHANGE, VERSION, TIME, "_fk_row.*") for frame in (mine, gone)]
-    return told[0].unionByName(told[1])
+    parts = [frame.select(CHANGE, VERSION, TIME, "_fk_row.*") for frame in (mine, gone)]
+    return parts[0].unionByName(parts[1])
 
 
-def _removed(runner: Runner, removals: Removals, keys: Sequence[tuple[str, str]], batch: int, run_id: str) -> DataFrame:
-    """Returns the keys that a run removed from the result for a batch, from the messages right after that run."""
-    history = _history(runner, removals.table, run_id=run_id)
-    if not history:
+def _removed(
+    runner: Runner, removals: Removals, keys: Sequence[tuple[str, str]], batch: int, told: Mapping[str, Any]
+) -> DataFrame:
+    """Returns the keys that a run removed from the result for a batch, from the messages right after that run.
+
+    Without a commit of messages, which a run that died had made, they are those that the run had read; `told` is the
+    user metadata of the commit of the result.
+    """
+    history = _history(runner, removals.table, run_id=told["run_id"])
+    version = history[-1][0] if history else told.get("rows", {}).get(removals.table)
+    if version is None:
         return empty(runner.session, keys)
-    messages = runner.session.read.format("delta").option("versionAsOf", history[-1][0])
+    messages = runner.session.read.format("delta").option("versionAsOf", version)
     rows = (
         messages.load(runner.warehouse.path(removals.table)).where(F.col(removals.batch) == batch).where(removals.when)
     )

@@ -69,8 +69,10 @@ def table(read: Reader) -> list[Effect]:
         changed, at_most = changed.unionByName(left), min(at_most + number, UNKNOWN)
     rows = changed.selectExpr("*", f"{s.HASH} IS NULL AS {s.DELETED}", f"CURRENT_TIMESTAMP() AS {s.CHANGED_AT}")
     counted = CountBy(s.BATCH, _DECISION, stored=s.BATCH, first="" if stored else NEW_ROW)
-    result = Upsert(TableStage.TABLE, read.planned(rows, at_most), at_most, s.DELETED, counted=counted, new=NEW_ROW)
-    return [*effects, result]
+    planned, seen = read.planned(rows, at_most), read.versions.get(VERSIONS, -1)
+    told = {VERSIONS: seen} if seen >= 0 else {}  # for `contract.Removals`: this run may have nothing for `versions`
+    name = TableStage.TABLE
+    return [*effects, Upsert(name, planned, at_most, s.DELETED, counted=counted, new=NEW_ROW, metadata=told)]
 
 
 def _left_behind(read: Reader, applied: DataFrame, keys: list[str]) -> tuple[DataFrame, int]:

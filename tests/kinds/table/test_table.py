@@ -111,6 +111,24 @@ def test_the_feed_names_the_batch_that_removed_a_row_also_after_a_run_over_a_ran
     assert (counts["removed"], counts["written"]) == (1, 1)
 
 
+def test_the_feed_names_the_batch_of_a_row_that_a_run_removed_after_the_death_of_another(orders: Orders) -> None:
+    orders.land(0, (1, "ada", 1), (2, "bob", 2), (3, "eve", 3))
+    orders.pipeline.run()
+    orders.land(1, (1,), (2, "bob", 20))
+    orders.land(2, (3,), (4, "joe", 4))
+    with faults.listening(dies_at("before commit of table")), pytest.raises(Killed):
+        orders.pipeline.run()
+    orders.pipeline.run()
+    orders.land(3, (1, "ada", 5))  # what the versions say now is not what they said then
+    orders.pipeline.run()
+    orders.check()
+    told = [
+        sorted((row["id"], row["_change_type"]) for row in orders.pipeline.changes(batch).collect())
+        for batch in (1, 2, 3)
+    ]
+    assert told == [[(1, "delete"), (2, "update")], [(3, "delete"), (4, "insert")], [(1, "insert")]]
+
+
 def test_rows_come_and_go_as_they_pass_and_an_edit_needs_the_changelog_only(orders: Orders) -> None:
     orders.edit("where: amount > 5", lambda row: row["amount"] > 5)
     orders.land(0, (1, "ada", 9), (2, "bob", 2), (3, "eve", 7), (4, "joe", None), (5, "max", 1))
