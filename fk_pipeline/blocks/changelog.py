@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from fk_pipeline.blocks.hashing import with_row_hash
 from fk_pipeline.blocks.holes import AT, PLACE
+from fk_pipeline.blocks.left_out import NOT_PASSING, as_read
 from fk_pipeline.blocks.times import unfit
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE
@@ -232,6 +233,17 @@ def passing(log: DataFrame, side: SideSpec) -> DataFrame:
     kept = {name: F.expr(f"IF(_fk_passes, {quote(name)}, NULL)") for name in values}
     marked = log.selectExpr("*", f"{passes(side)} AS _fk_passes")
     return marked.withColumns({**kept, s.DELETED: F.expr("NOT _fk_passes")}).drop("_fk_passes")
+
+
+def for_story(log: DataFrame, side: SideSpec) -> DataFrame:
+    """Returns rows of a changelog with `NOT_PASSING`, and with their values once more (`as_read`), if it has a `where`.
+
+    So a story has the values of a row that does not pass, also after `with_content`.
+    """
+    if side.where is None:
+        return log
+    values = [f"{column.quoted} AS {quote(as_read(column.name))}" for column in side.value_columns]
+    return log.selectExpr("*", f"NOT {s.DELETED} AND NOT {passes(side)} AS {NOT_PASSING}", *values)
 
 
 def with_content(

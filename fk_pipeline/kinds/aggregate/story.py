@@ -9,14 +9,18 @@ from typing import Any, NoReturn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.changelog import for_story, with_content
+from fk_pipeline.blocks.left_out import DO_NOT_PASS, DOES_NOT_PASS, NOT_PASSING
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows
+from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
-from fk_pipeline.kinds.aggregate.aggregated import outputs_of, placed
+from fk_pipeline.kinds.aggregate.aggregated import outputs_of, placed, spread
 from fk_pipeline.kinds.aggregate.kind import EVERY_GROUP, MEMBERS, NOTES, AggregateStage
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
 from fk_pipeline.kinds.aggregate.stages import messages_of, windows_of
 from fk_pipeline.spec import Column, quote
+from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import parse_columns_of_key, shown, value_from_text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
@@ -54,6 +58,7 @@ class GroupStory:
         expected: the row that the result must have by the rows of the store; None if none.
         is_current: whether the row of the result was made of these rows.
         due: the due batches per stage.
+        left_out: the number of rows of the input that would count in it and do not pass `where`.
     """
 
     key: dict[str, Any]
@@ -66,6 +71,7 @@ class GroupStory:
     expected: dict[str, Any] | None
     is_current: bool
     due: dict[str, list[int]] = field(default_factory=dict)
+    left_out: int = 0
 
     @property
     def as_expected(self) -> bool:
@@ -97,6 +103,9 @@ class GroupStory:
         """Returns the present state in sentences, the conclusion last."""
         many = "" if self.rows == len(self.members) else f", of which {len(self.members)} are shown"
         found = [f"{self.rows:,} row{'' if self.rows == 1 else 's'} count{'s' if self.rows == 1 else ''} in it{many}."]
+        if self.left_out:
+            does = DOES_NOT_PASS if self.left_out == 1 else DO_NOT_PASS
+            found.append(f"{self.left_out:,} row{'' if self.left_out == 1 else 's'} of it {does}.")
         if self.rows and self.expected is None:
             found.append("`having` keeps it out of the result.")
         has = "does not have it" if self.result is None else f"has it since batch {self.written_in}"
@@ -180,7 +189,17 @@ def _story(read: TableReader, spec: AggregateSpec, ledger: Ledger, said: str) ->
         expected=values(expected),
         is_current=membership(expected) == membership(result),
         due=ledger.due.by_stage(),
+        left_out=of_group(spread(_left_out(read, spec), windows)).count() if spec.input.where is not None else 0,
     )
+
+
+def _left_out(read: TableReader, spec: AggregateSpec) -> DataFrame:
+    """Returns the current rows of the input that do not pass `where`, placed as the store has those that pass."""
+    keys, store = k.input_key(spec), read.read(AggregateStage.GROUPING_STORE).where(f"{s.HASH} IS NULL")
+    log = for_story(read.read(AggregateStage.CHANGELOG), spec.input).where(NOT_PASSING)
+    whole = spec.model_copy(update={"input": spec.input.model_copy(update={"where": None})})
+    current = store.select(*map(quote, keys), F.col(s.OWNER).alias(s.BATCH))
+    return with_content(log.join(current, [*keys, s.BATCH], "left_semi"), whole, Side.INPUT, ISOLATING)
 
 
 def _wanted(read: TableReader, given: Mapping[str, str], columns: list[Column], keys: list[str]) -> DataFrame:

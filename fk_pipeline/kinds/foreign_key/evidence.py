@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+from fk_pipeline.blocks.left_out import is_left_out, values_read
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
@@ -116,13 +117,14 @@ def versions_of(rows: Sequence[JsonRow], spec: ForeignKeySpec, side: Side) -> tu
             sequence=row[s.SEQUENCE],
             op=row[s.OP],
             deleted=row[s.DELETED],
-            row=None if row[s.DELETED] else {c.name: row[c.name] for c in spec.side(side).columns},
+            row=values_read(row, spec.side(side)),
             refers_to=reference(row, spec) if side == Side.LEFT else None,
             hash=row[s.HASH],
             file=None if row[s.FILE] is None else spec.relative(row[s.FILE]),
             current=i in current,
             late=i in late,
             at=times[i],
+            left_out=is_left_out(row),
         )
         for i, (row, key) in enumerate(zip(rows, keys, strict=True))
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.blocks.changelog import for_story, with_content
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import OF_PAIRS, Side
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -39,14 +39,15 @@ class LeftBySpark:
     def _left_log(self) -> DataFrame:
         first = self._spec.left.key_columns[0].quoted
         of_key = F.expr(self._own) | F.col(first).isNull()
-        return with_content(self._read.read(k.LEFT_CHANGELOG).where(of_key), self._spec, Side.LEFT, ISOLATING)
+        rows = self._read.read(k.LEFT_CHANGELOG).where(of_key)
+        return with_content(for_story(rows, self._spec.left), self._spec, Side.LEFT, ISOLATING)
 
     def _right_log(self, left: DataFrame) -> DataFrame:
         log, keys = self._read.read(k.RIGHT_CHANGELOG), [c.name for c in self._spec.right.key_columns]
         fks = [quote(name) for name, _ in k.fk_columns(self._spec)]
         wanted = left.where(self._own).select(*fks).distinct().toDF(*keys)
         rows = log.join(F.broadcast(wanted), keys, "left_semi").unionByName(log.where(F.col(quote(keys[0])).isNull()))
-        return with_content(rows, self._spec, Side.RIGHT)
+        return with_content(for_story(rows, self._spec.right), self._spec, Side.RIGHT)
 
     def of_key(self, table: str) -> list[JsonRow]:
         """Returns the rows of a table that have the key in its `_fk_pk_*` columns."""
@@ -74,7 +75,7 @@ class RightBySpark:
         pks = [quote(name) for name, _ in k.pk_columns(spec)]
         truncates = F.col(spec.right.key_columns[0].quoted).isNull()
         log = read.read(k.RIGHT_CHANGELOG).where(F.expr(own) | truncates)
-        self._log = read.cached(with_content(log, spec, Side.RIGHT), None).frame
+        self._log = read.cached(with_content(for_story(log, spec.right), spec, Side.RIGHT), None).frame
         self.log = _in_order(self._log, spec.right)
         referring = read.read(k.SUBSCRIPTION_STORE).where(self._in_state).where(f"{s.HASH} IS NOT NULL")
         rows = read.cached(read.read(k.RESOLVED_JOIN).where(self._in_state), None).frame

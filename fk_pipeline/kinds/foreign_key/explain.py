@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from fk_pipeline.blocks.left_out import DOES_NOT_PASS
 from fk_pipeline.contract import AnyStory
 from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, OF_PAIRS, QUARANTINED, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
@@ -217,7 +218,8 @@ class _Explained:
         if held is None:
             return f"{row}, when no version of it held{until}: {self._kept}"
         if held.deleted:
-            return f"{row}, when it was deleted since {held.at}, by batch {held.batch}{until}: {self._kept}"
+            why = f"its version of that time {DOES_NOT_PASS}" if held.left_out else "it was deleted"
+            return f"{row}, when {why} since {held.at}, by batch {held.batch}{until}: {self._kept}"
         return f"{row}, when the version since {held.at} of batch {held.batch} held{until}."
 
     @cached_property
@@ -281,6 +283,8 @@ class _Explained:
         left = next((v for v in self.left if v.current), None)
         if left is None:
             return "no batch has brought this key."
+        if left.left_out:
+            return f"the left row of batch {left.batch} {DOES_NOT_PASS}, and nothing newer has come."
         if left.deleted:
             what = "truncates the left table" if left.key is None else "deletes the left row"
             return f"batch {left.batch} {what}, and nothing newer has come."
@@ -304,8 +308,10 @@ class _Explained:
         if left.refers_to is None:
             kept = ", and an inner join leaves it out." if self.spec.inner else f"; {keeps} it."
             return f"{row} refers to no right row{kept}"
-        gone = f"was deleted by batch {last.batch}" if last else "has never come"
-        return f"{row} refers to right row {name}, which {gone}: {self._kept}"
+        gone = f"which was deleted by batch {last.batch}" if last else "which has never come"
+        if last is not None and last.left_out:
+            gone = f"whose version of batch {last.batch} {DOES_NOT_PASS}"
+        return f"{row} refers to right row {name}, {gone}: {self._kept}"
 
 
 def _bringing(versions: Iterable[Version], hash_: str | None, batch: int) -> int | None:

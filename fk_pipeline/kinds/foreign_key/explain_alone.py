@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fk_pipeline.blocks.left_out import DOES_NOT_PASS
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import RightEvidence, records_of, versions_of
@@ -115,6 +116,8 @@ def _why(right: tuple[Version, ...], example: JsonRow | None, expected: JsonRow 
     if all(version.key is None for version in right):
         return "no batch has brought this right key."
     last = right[-1]
+    if last.left_out:
+        return f"the right row of batch {last.batch} {DOES_NOT_PASS}, and nothing newer has come."
     if last.deleted:
         what = "truncates the right table" if last.key is None else "deletes the right row"
         return f"batch {last.batch} {what}, and nothing newer has come."

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fk_pipeline.blocks.left_out import DOES_NOT_PASS
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.spec.keys import shown
 
@@ -21,7 +22,7 @@ class Version:
         key: the key of the row; None for a truncate.
         sequence: its position in the source's order.
         op: the operation of the source.
-        deleted: whether it is a tombstone.
+        deleted: whether it is a tombstone, or counts as one, because it does not pass `where`.
         row: its columns; None for a tombstone.
         refers_to: for a left row, the right key; None if it has none.
         hash: its hash in hexadecimal; None for a tombstone.
@@ -29,6 +30,7 @@ class Version:
         current: whether it is the version that counts.
         late: whether an older batch had read a newer version.
         at: with `as_of`, of a left row its time, of a right row the time since which the version holds; else None.
+        left_out: whether it has a row, which does not pass `where`.
     """
 
     batch: int
@@ -43,6 +45,7 @@ class Version:
     current: bool
     late: bool
     at: Any = None
+    left_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -279,15 +282,17 @@ def _version_said(version: Version, before: Version | None, *, is_left: bool) ->
     late = "; late: an older batch had brought a newer version" if version.late else ""
     if version.row is None or version.key is None:
         return f"deleted{late}"
+    if version.left_out:
+        late = f"; {DOES_NOT_PASS}{late}"
     rest = {name: value for name, value in version.row.items() if name not in version.key}
     refers = f"refers to {shown(version.refers_to) if version.refers_to else 'no right row'}"
     refers += f" at {version.at}" if version.at is not None else ""
     if before is None or before.row is None:
-        return "; ".join([_values(rest), *([refers] if is_left else [])]) + late
+        return "; ".join([_values(rest), *([refers] if is_left and not version.left_out else [])]) + late
     parts = [_values(changed)] if (changed := {k: v for k, v in rest.items() if before.row[k] != v}) else ["the same"]
-    if is_left and (version.refers_to, version.at) != (before.refers_to, before.at):
+    if is_left and not version.left_out and (version.refers_to, version.at) != (before.refers_to, before.at):
         parts.append(refers)
-    if changed and version.hash == before.hash:
+    if changed and version.hash == before.hash and not version.left_out:
         parts.append("no selected column differs")
     return "; ".join(parts) + late
 

@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.changelog import passes
+from fk_pipeline.blocks.changelog import for_story
 from fk_pipeline.blocks.keyed_here import in_source_order, json_of, typed_key
+from fk_pipeline.blocks.left_out import DOES_NOT_PASS, is_left_out, values_read
 from fk_pipeline.conditions import AllTests, AnyTest, NullTest
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
@@ -22,8 +23,6 @@ from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.rows_here import Relation, Wanted, leaving_errors
 
 _FACTS = (s.BATCH, s.SEQUENCE, s.OP, s.DELETED, s.FILE)
-
-_PASSES = "_fk_passes"
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class KeyStory:
             mark = " *" if number == len(self.versions) else ""
             what = "truncate" if one.op == "t" else "row"
             values = "deleted" if one.row is None else ", ".join(f"{name}={_text(v)}" for name, v in one.row.items())
-            values += "; does not pass `where`" if one.left_out else ""
+            values += f"; {DOES_NOT_PASS}" if one.left_out else ""
             found.append((one.batch, f"{what}{mark}", values, one.file or ""))
         return sorted(found, key=lambda event: event[0])
 
@@ -100,7 +99,7 @@ class KeyStory:
             found = ["No batch ever brought it: a line may be in the quarantine, or not have landed."]
         else:
             last = self.versions[-1]
-            end = "makes the row" if self.expected else "leaves it out" if last.left_out else "deletes it"
+            end = "makes the row" if self.expected else DOES_NOT_PASS if last.left_out else "deletes it"
             found = [f"The last version by the source's order, of batch {last.batch}, {end}."]
         if self.as_expected:
             return [*found, f"The result {has}, as it should."]
@@ -123,9 +122,7 @@ def explain(read: TableReader, spec: TableSpec, ledger: Ledger, said: str) -> Ke
         asked = parse_key(said, spec.input)
         own, first = is_key(asked, spec.input), spec.input.key_columns[0].quoted
         rows = read.read(TableStage.CHANGELOG).where(f"({own}) OR {first} IS NULL")
-        ordered = rows.orderBy(s.SEQUENCE, s.BATCH, F.col(first).isNotNull()).selectExpr(
-            *_FACTS, *(column.quoted for column in spec.input.columns), f"{passes(spec.input)} AS {_PASSES}"
-        )
+        ordered = for_story(rows, spec.input).orderBy(s.SEQUENCE, s.BATCH, F.col(first).isNotNull())
         result = read.read(TableStage.TABLE).where(own)
         key = key_row(read.warehouse.session, asked, spec.input)
         return _story(spec, ledger, key, json_rows(ordered), json_rows(result))
@@ -168,8 +165,8 @@ def _story(
             batch=row[s.BATCH],
             sequence=row[s.SEQUENCE],
             op=row[s.OP],
-            row=None if row[s.DELETED] else values(row),
-            left_out=not row[s.DELETED] and not row.get(_PASSES, True),
+            row=values_read(row, spec.input),
+            left_out=is_left_out(row),
             file=None if row[s.FILE] is None else spec.relative(row[s.FILE]),
         )
         for row in logged

@@ -8,6 +8,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.changelog import for_story
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
@@ -33,7 +34,7 @@ class RowBySpark:
         ticks = F.expr(spans.ticks(TIME)).alias("at")
         row = state.select(F.col(s.HASH).isNotNull().alias("lives"), ticks, F.col(s.OWNER).alias("owner")).first()
         self.own = None if row is None else OwnRow(row["lives"], row["at"], row["owner"])
-        log = read.read(k.LOG_OF[k.source(spec, side)]).where(is_key(key, of_side))
+        log = for_story(read.read(k.LOG_OF[k.source(spec, side)]).where(is_key(key, of_side)), of_side)
         self.versions = json_rows(log.orderBy(s.SEQUENCE, s.BATCH))
         result = read.read(WindowStage.RESOLVED_JOIN).where(is_key(key, of_side, lambda name: k.part(side, name)))
         alone = result.where(f"NOT ({is_pair(spec)})").agg(F.max(s.BATCH)).first()

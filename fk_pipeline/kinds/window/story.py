@@ -8,6 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fk_pipeline.blocks.left_out import DOES_NOT_PASS, is_left_out, values_read
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
@@ -31,13 +32,17 @@ OF_RIGHT_ROW = "right."
 
 @dataclass(frozen=True)
 class RowVersion:
-    """One version of the row, as a batch read it; `row` is None if it was deleted."""
+    """One version of the row, as a batch read it; `row` is None if it was deleted.
+
+    `left_out`: it has a row, which does not pass `where`.
+    """
 
     batch: int
     op: str
     row: dict[str, Any] | None
     file: str | None
     current: bool
+    left_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,7 @@ class WindowStory:
         found = []
         for one in self.versions:
             content = "deleted" if one.row is None else ", ".join(f"{n}={v}" for n, v in one.row.items())
+            content += f"; {DOES_NOT_PASS}" if one.left_out else ""
             found.append((one.batch, f"row ({one.op}){' *' if one.current else ''}", content, one.file or ""))
         for partner in self.partners:
             late = "" if partner.late_by is None else f", late by {partner.late_by}: it stood alone until then"
@@ -137,7 +143,10 @@ class WindowStory:
             why = f"it happened at {self.expired_at}, and events before {self.horizon} are not joined any more"
             return [f"It expired: {why}.", self._conclusion()]
         if self.time is None:
+            last = next((one for one in self.versions if one.current), None)
             what = "Its last version is a deletion." if self.versions else "No batch has brought this key."
+            if last is not None and last.left_out:
+                what = f"Its last version, of batch {last.batch}, {DOES_NOT_PASS}."
             return [what, self._conclusion()]
         found = []
         if self.window is not None:
@@ -248,9 +257,10 @@ class _Told:
             RowVersion(
                 batch=row[s.BATCH],
                 op=row[s.OP],
-                row=None if row[s.DELETED] else {c.name: row[c.name] for c in self.spec.side(self.side).columns},
+                row=values_read(row, self.spec.side(self.side)),
                 file=None if row[s.FILE] is None else self.spec.relative(row[s.FILE]),
                 current=own is not None and own.owner == row[s.BATCH],
+                left_out=is_left_out(row),
             )
             for row in self.evidence.versions
         )

@@ -137,9 +137,9 @@ def test_rows_come_and_go_as_they_pass_and_an_edit_needs_the_changelog_only(orde
     orders.land(1, (1, "ada", 1), (2, "bob", 8), (5,))
     orders.pipeline.run()
     orders.check()
-    story = orders.pipeline.explain("1")
+    story: Any = orders.pipeline.explain("1")
     assert (story.result, story.as_expected, story.versions[-1].left_out) == (None, True, True)
-    assert "leaves it out" in " ".join(story.sentences())
+    assert "of batch 1, does not pass `where`." in " ".join(story.sentences())
     orders.edit("where: amount < 5", lambda row: row["amount"] < 5 and row["customer"] != "joe")
     with pytest.raises(StateError, match=r"input\.where was 'amount > 5', is 'amount < 5'") as refused:
         orders.pipeline.run()
@@ -213,6 +213,14 @@ def test_a_join_reads_a_table_and_both_inputs_may_leave_rows_out(orders: Orders)
     assert joined() == now
     write_lines(orders.folder / "landing/customers/2.jsonl", [{"customer": "c0", "city": "Rome"}])
     assert joined() == [(i, amount, city if city != "Oslo" else None) for i, amount, city in now]
+    story = pipeline.explain("3")
+    assert ("right row c0 *", "city=Rome; does not pass `where`") in [one[1:3] for one in story.events()]
+    assert (
+        "c0, whose version of batch 2 does not pass `where`: a left join keeps the left row." in story.sentences()[-1]
+    )
+    story = pipeline.explain("4")
+    assert ("left row *", "amount=1; does not pass `where`") in [one[1:3] for one in story.events()]
+    assert "does not pass `where`, and nothing newer has come." in story.sentences()[-1]
 
 
 def _event(at: int, key: int, note: str, amount: int) -> dict[str, Any]:
@@ -249,7 +257,7 @@ def test_a_row_on_which_where_fails_once_it_is_filled_is_quarantined_and_no_batc
     assert now() == ([(2, "8", 7), (3, "y", 1)], [refused])
     counts = pipeline.ledger().state("changelog", 1).counts
     assert (counts["read"], counts["events"], counts["quarantined"], counts["rows"]) == (2, 1, 1, 2)
-    story = pipeline.explain("1")
+    story: Any = pipeline.explain("1")
     assert (story.result, story.as_expected, story.versions[-1].left_out) == (None, True, True)
     write_lines(folder / "2.jsonl", [_event(20, 1, UNAVAILABLE, 1)])  # what the row has is not lost
     assert now() == ([(1, "x", 1), (2, "8", 7), (3, "y", 1)], [refused])
@@ -343,3 +351,8 @@ def test_groups_and_pairs_are_made_of_the_rows_that_pass(tmp_path: Path, spark: 
     land("left", 1, (1, "a", 1, 0), (2, "a", 2, 7))
     land("right", 1, (2, "b", 3, 8), (1, "a", 1, 10))
     assert results() == ([("a", 1, 7), ("b", 1, 5)], [(2, None), (3, 2)])
+    group = counted.explain("k=a")
+    assert group.sentences()[:2] == ["1 row counts in it.", "1 row of it does not pass `where`."]
+    row = pairs.explain("1")
+    assert (1, "row (u) *", "id=1, k=a, at=1, v=0; does not pass `where`") in [one[:3] for one in row.events()]
+    assert row.sentences()[0] == "Its last version, of batch 1, does not pass `where`."
