@@ -8,6 +8,7 @@ from dataclasses import replace
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from fk_pipeline.blocks.aggregates import computed_on_rows
 from fk_pipeline.blocks.input_types import (
     check_conditions,
     check_of_one_row,
@@ -23,7 +24,6 @@ from fk_pipeline.frames import empty
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.aggregated import groups_of, outputs_of
-from fk_pipeline.kinds.aggregate.functions import computed_on_rows
 from fk_pipeline.kinds.aggregate.kind import AT, GROUP_ROWS, WINDOW_END, WINDOW_START, AggregateStage, by
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
 from fk_pipeline.kinds.aggregate.windows import MICROS, Windows

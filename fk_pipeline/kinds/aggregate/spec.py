@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator, model_validator
 
+from fk_pipeline.blocks.aggregates import computed_on_rows, parse_aggregate
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.aggregate.functions import computed_on_rows, parse_aggregate
 from fk_pipeline.kinds.aggregate.kind import START, WINDOW_END, WINDOW_START
 from fk_pipeline.spec.base import Frozen, Strings, problem
 from fk_pipeline.spec.durations import Span, micros, span

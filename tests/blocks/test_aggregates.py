@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from fk_pipeline.blocks.aggregates import DEPENDING, EXACT, NOT_OF_ROWS, computed_on_rows, parse_aggregate
 from fk_pipeline.blocks.times import FARTHEST
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.kinds.aggregate.functions import DEPENDING, EXACT, NOT_OF_ROWS, computed_on_rows, parse_aggregate
 from fk_pipeline.kinds.aggregate.spec import TimeWindow
 from fk_pipeline.kinds.aggregate.windows import Windows
 from fk_pipeline.spec import load_spec

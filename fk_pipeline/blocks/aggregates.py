@@ -1,15 +1,17 @@
 """The aggregate functions of a pipeline file: those whose value does not depend on the order of the rows. No Spark.
 
 A group is computed again when one of its rows changes, from rows in any order: a function that depends on their order
-would change values for no reason. `tests/kinds/aggregate/test_functions.py` compares the lists with the functions of
+would change values for no reason. `tests/blocks/test_aggregates.py` compares the lists with the functions of
 the session.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlglot import exp
 
-from fk_pipeline.kinds.aggregate.calls import Call, calls_in
+from fk_pipeline.blocks.calls import Call, calls_in
 from fk_pipeline.spec.determinism import is_not_of_the_row
 from fk_pipeline.spec.sql import DIALECT, Expression, SqlTextError, body_of, one_tree, parse_expression
 
@@ -76,16 +78,25 @@ def parse_aggregate(text: str) -> Expression:
         if is_not_of_the_row(node):
             raise SqlTextError(f"{node.sql(dialect=DIALECT)} is not deterministic: a group computed again would change")
     called = calls_in(text)
-    for call in called:
-        if call.name in DEPENDING and not _is_ordered(call):
-            raise SqlTextError(
-                f"the value of {call.name} depends on the order of the rows; write {DEPENDING[call.name]}"
-            )
+    refuse_order(called)
     if not any(map(_is_aggregate, called)):
         raise SqlTextError("no aggregate function of Spark's; an expression over the groups goes into select")
     reads = [tuple(part.name for part in column.parts) for column in tree.find_all(exp.Column)]
     alias = tree.alias if isinstance(tree, exp.Alias) else None
     return Expression(text, alias, tuple(dict.fromkeys(reads)), plain=False)
+
+
+def refuse_order(called: Iterable[Call]) -> None:
+    """Refuses calls whose value depends on the order of the rows.
+
+    Raises:
+        SqlTextError: there is one; the message says what to write.
+    """
+    for call in called:
+        if call.name in DEPENDING and not _is_ordered(call):
+            raise SqlTextError(
+                f"the value of {call.name} depends on the order of the rows; write {DEPENDING[call.name]}"
+            )
 
 
 def computed_on_rows(text: str) -> list[str]:
