@@ -112,7 +112,7 @@ def print_verification(report: VerifyReport, file: str | Path, kind: Kind) -> No
     tell(f"{report.rows:,} result rows: {verdict if report.ok else 'WRONG'}")
     share = f", a share of {report.share:g}," if report.share < 1 else ""
     rows = f"{report.left_rows:,} left rows{share} and {report.right_rows:,} right rows"
-    if len(kind.inputs) == 1:
+    if len(kind.logged) < 2:
         rows = f"{report.left_rows:,} rows"
     print_lines([f"{kind.proof.anew}: {rows}", *lacks])
     if not report.ok or report.pending:

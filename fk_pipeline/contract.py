@@ -34,6 +34,8 @@ class Role(StrEnum):
     """The messages of a batch, one partition per batch; the stage replaces them when it runs again."""
     RESULT = "result"
     """The table that users read, one row per key of the result."""
+    BLOCK = "block"
+    """The rows of a part of the result, which later stages read; its commit says what they stand for."""
     REJECTED = "rejected"
     """Records that could not be used. Several stages write it."""
 
@@ -51,8 +53,9 @@ class Input:
 
     Attributes:
         name: its name in the pipeline file.
-        stage: the stage that reads its landing files.
-        log: the table that keeps the rows of the landing files.
+        stage: the stage that reads its landing files; of a table that is read where it lies, the first to read it.
+        log: the table that keeps the rows of the landing files; empty: it is a Delta table that stages read where it
+            lies, and nothing of it is kept.
         derives: function of a pipeline (`PipelineSpec`) that returns the columns which a state has in addition to those
             of the source: per name, the SQL over a row.
         apart: whether one of them may be null and another not; otherwise all are null if one is.
@@ -109,6 +112,7 @@ class StageDef:
         description: what the stage does, and its rule, in a few sentences of Markdown.
         upstream: the stages whose output for a batch it reads; it is due when one of them runs again.
         reads: the tables whose rows it reads, besides landing files.
+        inputs: the inputs that it reads where they lie.
         counts: per name, the counts of a batch whose sum is shown; Dagster plots the first of them.
         looks_up_in: the table in which it looks up the rows that a batch concerns; default: the main table.
         index: the index that it needs for this look-up.
@@ -129,6 +133,7 @@ class StageDef:
     description: str
     upstream: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
+    inputs: tuple[Side, ...] = ()
     counts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     looks_up_in: str = ""
     index: str = ""
@@ -157,6 +162,10 @@ class Proof:
             about the inputs, a frame with as many rows.
         tolerance: by what share of their size two floating-point values of a column may differ: a sum depends in its
             last digits on the order in which it is computed.
+        outside: function of a Spark session, pipeline and ledger that returns further frames by name, of what is no
+            table of the pipeline; the other functions find them among the tables.
+        paired: function of rows and pipeline that returns these with the columns by which expected and stored rows are
+            paired (`PAIRED_BY`), for a result whose definition tells no keys; None: by the key of the result.
         says: what the result equals, in words.
         anew: what the proof did to the inputs, in words.
     """
@@ -166,8 +175,14 @@ class Proof:
     counted: str
     unproved: str | None = None
     tolerance: float = 0
+    outside: str | None = None
+    paired: str | None = None
     says: str = "the join of the two tables"
     anew: str = "joined anew"
+
+
+PAIRED_BY = ("_fk_content", "_fk_copy")
+"""The columns of `Proof.paired`: a hash of the values; the number of a row among those with one hash."""
 
 
 @dataclass(frozen=True)
@@ -203,11 +218,19 @@ class AppliedRule:
 
 @dataclass(frozen=True)
 class Topology:
-    """The operators of a pipeline, one chain per line, without and with the rules that apply."""
+    """The operators of a pipeline, one chain per line, without and with the rules that apply.
+
+    Attributes:
+        rules: the rules.
+        before: the operators without them.
+        after: the operators with those that apply.
+        sql: per stage that computes SQL, that SQL over all rows of what it reads; empty if there is none.
+    """
 
     rules: tuple[AppliedRule, ...]
     before: tuple[str, ...]
     after: tuple[str, ...]
+    sql: Mapping[str, str] = field(default_factory=dict)
 
 
 class Closing(Protocol):
@@ -309,6 +332,8 @@ class Kind:
         spec: reference to the model of the pipeline file (a subclass of `PipelineSpec`), with the keys that only this
             kind has.
         inputs: in the order of the pipeline file.
+        named_inputs: whether the pipeline file has any number of inputs, by name, under `inputs`; then inputs, tables
+            and stages follow from the file (`PipelineSpec.definition`).
         tables: from upstream to downstream, in the order in which a reader opens them.
         stages: in running order.
         depends_on: function of a pipeline (`PipelineSpec`) that returns the parts of its file which only this kind has,
@@ -377,6 +402,7 @@ class Kind:
     views_here: Mapping[str, str] = field(default_factory=dict)
     explain_here: str = ""
     impact_here: str = ""
+    named_inputs: bool = False
 
     @cached_property
     def stage_names(self) -> tuple[str, ...]:
@@ -428,8 +454,22 @@ class Kind:
         return next(one.name for one in self.tables if one.role is Role.STATE and one.stage == index.stage)
 
     def side_of(self, stage: str) -> Side | None:
-        """Returns the input whose landing files a stage reads; None if it reads none."""
-        return next((one.name for one in self.inputs if one.stage == stage), None)
+        """Returns the input whose landing files a stage reads into a log; None if it reads none."""
+        return next((one.name for one in self.logged if one.stage == stage), None)
+
+    @property
+    def logged(self) -> tuple[Input, ...]:
+        """The inputs whose rows a log keeps."""
+        return tuple(one for one in self.inputs if one.log)
+
+    def inputs_of(self, stage: str) -> tuple[Side, ...]:
+        """Returns the inputs that a stage reads: the one whose landing files it reads, or tables where they lie."""
+        side = self.side_of(stage)
+        return self.stage(stage).inputs if side is None else (side,)
+
+    def readers_of(self, side: Side) -> tuple[str, ...]:
+        """Returns the stages that read an input, in running order."""
+        return tuple(name for name in self.stage_names if side in self.inputs_of(name))
 
     def with_role(self, *roles: Role) -> tuple[str, ...]:
         """Returns the names of the tables with one of these roles, in the order in which a reader opens them."""
@@ -471,7 +511,9 @@ class Kind:
     @cached_property
     def rejecting(self) -> dict[str, str]:
         """Per origin of a rejected record (an input, or `join` for a pair of rows), the stage that rejects it."""
-        return {**{one.name: one.stage for one in self.inputs}, "join": self.result_stage}
+        if not self.with_role(Role.REJECTED):
+            return {}
+        return {**{one.name: one.stage for one in self.logged}, "join": self.result_stage}
 
 
 def _named(found: Iterable[Named], name: str, otherwise: str) -> Named:

@@ -172,6 +172,11 @@ class Reader(Protocol):
         ...
 
     @property
+    def stage(self) -> str:
+        """The stage."""
+        ...
+
+    @property
     def known(self) -> Sequence[BatchId]:
         """The known batches of the range."""
         ...
@@ -179,6 +184,11 @@ class Reader(Protocol):
     @property
     def history(self) -> History:
         """The ledger's knowledge of these batches."""
+        ...
+
+    @property
+    def sizes(self) -> Any:
+        """The sizes at which rows are found in another way (`fk_pipeline.store.sizes.Sizes`)."""
         ...
 
     @property
@@ -251,6 +261,13 @@ class Reader(Protocol):
         """
         ...
 
+    def seen(self, name: str) -> Any:
+        """Returns the version (`cdc.table_versions.Seen`) of a table that the run reads; None if there is no table.
+
+        Of an input that is read where it lies it is the newest that was found.
+        """
+        ...
+
     def table_of(self, name: str) -> Any:
         """Returns the declaration of a table: its columns and keys (`fk_pipeline.store.schemas.Table`)."""
         ...
@@ -289,6 +306,14 @@ class Reader(Protocol):
 
     def cached(self, frame: DataFrame, at_most: int | None) -> RowSet:
         """Computes a frame once for several uses; `at_most`: an upper bound of its rows, None: not known."""
+        ...
+
+    def held(self, rows: pa.Table) -> RowSet:
+        """Returns rows that are in the driver; there is at least one."""
+        ...
+
+    def on_release(self, free: Callable[[], None]) -> None:
+        """Registers a function that is called when the run needs its frames no more."""
         ...
 
     def planned(self, frame: DataFrame, at_most: int, cached: bool = False) -> RowSet:
@@ -394,6 +419,7 @@ class Upsert:
         together: columns of the table by which its first rows are sorted, if there are many: the rows that a batch
             changes then lie in few files.
         metadata: facts about the rows that the commit carries; `Reader.metadata` returns them.
+        always: whether the facts are committed also if no row changes.
     """
 
     table: str
@@ -408,6 +434,7 @@ class Upsert:
     index: Index | None = None
     together: Sequence[str] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    always: bool = False
 
 
 @dataclass(frozen=True)

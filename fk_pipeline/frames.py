@@ -44,12 +44,14 @@ def marked(rows: DataFrame, mark: str, keys: Iterable[DataFrame], *, nullable: b
     Args:
         rows: the rows.
         mark: the name of the column.
-        keys: frames of distinct keys; one whose columns the rows do not all have marks none.
+        keys: frames of distinct keys; one whose columns the rows do not all have marks none, one without columns all.
         nullable: as of `join_by_key`.
     """
     rows = rows.withColumn(mark, F.lit(False))
     for some in keys:
         if {*some.columns} <= {*rows.columns}:
+            if not some.columns:  # what is due may change every row
+                return rows.withColumn(mark, F.lit(True))
             told = some.withColumn("_fk_marks", F.lit(True))
             rows = join_by_key(rows, told, some.columns, "left", nullable=nullable)
             rows = rows.withColumn(mark, F.expr(f"{mark} OR COALESCE(_fk_marks, FALSE)")).drop("_fk_marks")

@@ -54,7 +54,7 @@ class Pipeline(OpenPipeline):
     """One join and all operations on it. Spark starts only when a method needs it."""
 
     def remove_batch(
-        self, batch: int, tell: Callable[[str], None] | None = None, forget: bool = False
+        self, batch: int | str, tell: Callable[[str], None] | None = None, forget: bool = False
     ) -> dict[str, list[BatchId]]:
         """Removes a batch, so that the result becomes what it would be without it.
 
@@ -79,6 +79,7 @@ class Pipeline(OpenPipeline):
         from fk_pipeline.engine.discovery import gone_in_batch
         from fk_pipeline.engine.folding import refuse_folded
 
+        batch = int(batch)
         self.check_fingerprints()
         found, tell = self.discover(), tell or (lambda _: None)
         with lease(self.spec.home, "discovery"):
@@ -124,9 +125,16 @@ class Pipeline(OpenPipeline):
         """Refuses a side that no record of the quarantine can come from.
 
         Raises:
-            UsageError: it is no input, and not `join`.
+            UsageError: it is no input, and not `join`; or the pipeline has no quarantine.
         """
         origins = self.spec.definition.rejecting
+        if not origins:
+            raise UsageError(
+                f"pipeline {self.spec.name} has no quarantine",
+                where=str(self.spec.file),
+                why="it reads tables where they lie, and no landing files",
+                fix="look into the quarantines of the pipelines whose results it reads",
+            )
         if side is not None and side not in origins:
             raise UsageError(f"{side!r} is no input of pipeline {self.spec.name}", fix=f"--side {', '.join(origins)}")
 

@@ -124,11 +124,11 @@ def _due(
     due: dict[str, dict[BatchId, str]] = {}
     for stage, upstream_of in ledger.upstream.items():
         why: dict[BatchId, str] = {}
-        side = ledger.inputs.get(stage)
+        sides = ledger.kind.inputs_of(stage)
         for batch in sorted(known | {f.batch for f in fresh}):
             reason = ledger.due.why(stage, batch) if batch in known else "a new batch"
-            if reason is None and side is not None:
-                reason = news.get((batch, side))
+            if reason is None:
+                reason = next((news[batch, side] for side in sides if (batch, side) in news), None)
             reason = reason or again.get(stage, {}).get(batch)
             upstream = [up for up in upstream_of if batch in due[up]]
             if reason is None and upstream:
@@ -171,6 +171,8 @@ class _Estimate:
         if table.role is Role.RESULT and not any(batch in self.due[one] for one in self._asking):
             return self._responses(batch)
         changed = [self._log_rows(log, batch) for log in self.ledger.inputs]
+        if not changed:  # what is read where it lies is not counted
+            return None
         if None in (self._responses_per_row, *changed):
             return None
         return sum(rows or 0 for rows in changed) * (self._responses_per_row or 0)

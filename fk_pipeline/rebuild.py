@@ -190,7 +190,7 @@ class Rebuild:
                 if stage in chosen:
                     chosen = self.kind.downstream([*chosen, *(messages & {*self.kind.stage(stage).upstream})])
         if self.source is Source.CHANGELOG:
-            for one in self.kind.inputs:
+            for one in self.kind.logged:
                 derived = {f"{one.name}.where", *(one.derived_as(column) for column in one.derives(self.spec))}
                 for part in (derived | {*one.computed(self.spec).values()}) & {*stale}:
                     self._refuse_lost_lines(one, part)
@@ -225,7 +225,7 @@ class Rebuild:
     def _refuse_to_forget(self, stages: tuple[str, ...]) -> None:
         """Refuses a rebuild that would take from the result what is not kept any more, unless that was agreed."""
         read_anew = stages if self.source is Source.LANDING else ()
-        for one in self.kind.inputs:
+        for one in self.kind.logged:
             horizon = None if one.stage in read_anew else self.ledger.folds.horizon(one.stage)
             if horizon is None or self.forget:
                 continue
@@ -243,7 +243,7 @@ class Rebuild:
             return
         if tables_without_ledger(self.spec, self.ledger):
             self._refuse_batches_without_files()
-        removed, sides = self.ledger.files.removed, {one.name for one in self.kind.inputs if one.stage in stages}
+        removed, sides = self.ledger.files.removed, {one.name for one in self.kind.logged if one.stage in stages}
         listed = [f for f in self.ledger.files.known.values() if f.batch not in removed and f.side in sides]
         foreign = [f for f in listed if not is_of_format(f.path, self.spec.side(f.side))]
         if foreign:
@@ -297,8 +297,8 @@ class Rebuild:
         forgotten = [stage for stage in stages if not (from_log and self.kind.side_of(stage))]
         copy = self.ledger.copy(shadow, forgotten, self.source)
         copy.record_fingerprints(fingerprints(self.spec))
-        tables = {name: shadow for stage in stages for name in self.kind.written_by(stage)}
-        tables |= dict.fromkeys(self.kind.with_role(Role.REJECTED), shadow)
+        names = [name for stage in stages for name in self.kind.written_by(stage)]
+        tables = {name: f"{shadow}/{name}" for name in (*names, *self.kind.with_role(Role.REJECTED))}
         warehouse = Warehouse(self.session, self.spec.home, tables, self.sizes)
         runner = Runner(self.session, self.spec, copy, self.zone, warehouse, source=self.source)
         ranges = {stage: self._passes(stage, from_log) for stage in stages}

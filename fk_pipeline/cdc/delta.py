@@ -28,7 +28,7 @@ _PART = "_fk_part"
 _OP = "CASE _raw._change_type WHEN 'insert' THEN 'c' WHEN 'update_postimage' THEN 'u' ELSE 'd' END"
 
 
-def _of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
+def of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
     """Returns the rows of the result of another pipeline that its key tells apart, without columns of the engine.
 
     With a key that may be null, `result_key` has it as JSON. Otherwise a row with a null in its key is left out: no row
@@ -45,7 +45,7 @@ def _of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
     return stored.where(whole).selectExpr(*columns)
 
 
-def _changes(session: SparkSession, path: str) -> DataFrame:
+def changes_between(session: SparkSession, path: str) -> DataFrame:
     """Returns the changes of a version range, with the columns of Delta's change feed that tell kind and version.
 
     Where the log names files for all of them, they are read as Parquet: Delta takes several jobs to find them. Few rows
@@ -71,7 +71,7 @@ def _changes(session: SparkSession, path: str) -> DataFrame:
 
 
 def _by_spark(session: SparkSession, parts: Sequence[FeedPart], schema: T.StructType) -> DataFrame:
-    """Returns changes that Spark reads, with the columns of `_changes`."""
+    """Returns changes that Spark reads, with the columns of `changes_between`."""
     cases = " ".join(f"WHEN {_is_of(part)} THEN {place}" for place, part in enumerate(parts))
     versions = ", ".join(f"{part.version}L" for part in parts)
     kinds = ", ".join(text(part.kind) for part in parts)
@@ -115,9 +115,9 @@ class Delta(Columnar):
             if first is None:
                 stored, op, version = reader.option("versionAsOf", last).load(table), "'r'", f"{last}L"
             else:
-                stored, op, version = _changes(session, path), _OP, "_commit_version"
+                stored, op, version = changes_between(session, path), _OP, "_commit_version"
             if side.pipeline is not None:
-                stored = _of_result(stored, side)
+                stored = of_result(stored, side)
             names = [name for name in stored.columns if name not in _OF_THE_FEED]
             declared = {column.name.lower() for column in side.columns}
             kept = [name for name in stored.columns if name in _OF_THE_FEED or name.lower() in declared]

@@ -209,7 +209,8 @@ def _new_versions(spec: PipelineSpec, side: Side, files: KnownFiles) -> list[Fou
     removed = files.removed
     withdrawn = [path for path, f in known.items() if f.batch in removed]
     given_up = [spec.location(path) for of, path in files.given_up if of == side]
-    found = new_versions(spec.landing(side), {path: f.modified for path, f in known.items()}, withdrawn, given_up)
+    names, lies = {path: f.modified for path, f in known.items()}, not spec.definition.input(side).log
+    found = new_versions(spec.landing(side), names, withdrawn, given_up, may_be_another=lies)
     return [] if found is None else [FoundFile(*found)]
 
 

@@ -35,6 +35,15 @@ _PLAIN_NAME = re.compile(r"(_change_data/)?[A-Za-z0-9._-]+")
 _RANGE = re.compile(r"(.+)@(\d*)\.\.(\d+)")
 
 
+@dataclass(frozen=True)
+class Seen:
+    """A version of a Delta table that was found: the path or URI of the table, its id, and the version."""
+
+    location: str
+    id: str
+    version: int
+
+
 def version_range(path: str) -> tuple[str, int | None, int]:
     """Returns a table's location, and the first and last version of a range; the first is None for the whole table.
 
@@ -60,13 +69,14 @@ def is_whole(path: str) -> bool:
 def are_kept(path: str) -> bool:
     """Returns whether the versions that a path names can still be read.
 
-    Their log and their files exist, and none of them switched the change feed off.
+    Their log and their files exist; the change feed was on, and none of them switched it off.
     """
     location, first, last = version_range(path)
     try:
         if first is None:
             return all(_is_there(uri) for uri in open_table(location, last).file_uris())
-        return all(_are_there(location, version) is not False for version in range(first, last + 1))
+        there = (_are_there(location, version) is not False for version in range(first, last + 1))
+        return _feeds_at(location, first) and all(there)
     except (DeltaError, OSError):
         return False
 
@@ -229,7 +239,12 @@ def _is_there(uri: str) -> bool:
 
 
 def new_versions(
-    location: str, known: Mapping[str, str], withdrawn: Collection[str], given_up: Collection[str] = ()
+    location: str,
+    known: Mapping[str, str],
+    withdrawn: Collection[str],
+    given_up: Collection[str] = (),
+    *,
+    may_be_another: bool = False,
 ) -> tuple[str, int, str] | None:
     """Returns the new versions of a table since the last discovery.
 
@@ -239,6 +254,7 @@ def new_versions(
         withdrawn: the ranges among them that were removed; if the newest is, the whole table is read again.
         given_up: ranges that were found before and could not be read, which are not among the known ones; the whole
             table is read again, unless it was read at the last of these versions or later.
+        may_be_another: whether a table that is another one than before is read whole, and not refused.
 
     Returns:
         A range, the number of bytes written for it as far as the log has it, and the table's id; None if there is no
@@ -258,6 +274,8 @@ def new_versions(
     last = max((end for path, end in ends.items() if path not in withdrawn), default=None)
     newest = max(ends, key=lambda path: ends[path], default=None)
     if newest is not None and not _goes_on(table, ends[newest], known[newest]):
+        if may_be_another:
+            return _another(table, location, known)
         raise LandingError(
             f"it is another table than before, or one that was restored: now {name} at version {now}",
             where=location,
@@ -273,6 +291,15 @@ def new_versions(
         return f"{location}@{last + 1}..{now}", _written(table, now - last), name
     size = sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist())
     return f"{location}@..{now}", size, name
+
+
+def _another(table: DeltaTable, location: str, known: Mapping[str, str]) -> tuple[str, int, str] | None:
+    """Returns all versions of a table that is another one than before; None if it was found already."""
+    name, now = str(table.metadata().id), table.version()
+    if name in (known.get(path) for path in (f"{location}@..{now}", f"{location}@0..{now}")):
+        return None
+    path = f"{location}@..{now}" if f"{location}@..{now}" not in known else f"{location}@0..{now}"
+    return path, sum(table.get_add_actions(flatten=True)["size_bytes"].to_pylist()), name
 
 
 def _goes_on(table: DeltaTable, version: int, name: str) -> bool:

@@ -165,7 +165,7 @@ def _rebuild_of(kind: Kind, name: str) -> NeededRebuild:
 
 def _read_by(kind: Kind, rebuild: NeededRebuild) -> list[Side]:
     """Returns the sides whose landing files a rebuild reads."""
-    return [one.name for one in kind.inputs if one.stage in rebuild.stages]
+    return [one.name for one in kind.logged if one.stage in rebuild.stages]
 
 
 def gone_files(spec: PipelineSpec, zone: LandingZone | None, sides: Sequence[Side]) -> list[str]:

@@ -37,7 +37,8 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
     }
     for side in spec.sides:
         side_spec = spec.side(side)
-        parts[f"{side}.schema"] = ", ".join(f"{c.quoted} {c.type}" for c in side_spec.columns)
+        of_columns = "schema" if spec.definition.input(side).log else "columns"  # no table of ours has these columns
+        parts[f"{side}.{of_columns}"] = ", ".join(f"{c.quoted} {c.type}" for c in side_spec.columns)
         parts[f"{side}.key"] = ", ".join(side_spec.key)
         parts[f"{side}.format"] = _format(side_spec)
         logical = [f"{c.name}: {how}" for c in side_spec.columns if (how := side_spec.logical_type(c)) is not None]
@@ -107,9 +108,14 @@ def needed_rebuild(kind: Kind, stale: Stale) -> NeededRebuild:
     a schema with other columns or wider types. Another reading of the landing files (key, order, format, another type)
     cannot. Of tables of an older state version only the changelogs are read, if they have all that a rebuild needs.
     """
-    of_inputs = tuple(one.stage for one in kind.inputs)
-    filtered = {f"{one.name}.where": (str(kind.state_of(one.name).stage),) for one in kind.inputs}
-    known = {**kind.rebuilt_by, **filtered, HASHES: of_inputs}
+    of_inputs = tuple(one.stage for one in kind.logged)
+    filtered = {f"{one.name}.where": (str(kind.state_of(one.name).stage),) for one in kind.logged}
+    lying = {f"{one.name}." for one in kind.inputs if not one.log}
+    known = {part: kind.stage_names for part in stale if part[: part.find(".") + 1] in lying} | {
+        **kind.rebuilt_by,
+        **filtered,
+        HASHES: of_inputs,
+    }
     if VERSION in stale and int(stale[VERSION][0]) >= WHOLE_ROWS_SINCE:
         known[VERSION] = of_inputs
     for side, edit in edits(stale).items():

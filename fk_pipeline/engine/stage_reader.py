@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from fk_pipeline.blocks.landed_versions import newest_version
+from fk_pipeline.cdc.table_versions import Seen, table_id
 from fk_pipeline.effects import Messages
-from fk_pipeline.identity import BatchId, BatchRange
+from fk_pipeline.identity import BatchId, BatchRange, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store.history import RunHistory
@@ -46,6 +48,19 @@ class StageReader(TableReader):
         self.spec, self.history, self.generations, self.evaluator = spec, history, generations, evaluator
         stage = spec.definition.stage(history.stage)
         self.planner = Planner(stage, spec.settings.strategy_of(stage.name), self, isolating=evaluator.isolating)
+
+    @property
+    def stage(self) -> str:
+        """The stage."""
+        return self.history.stage
+
+    def seen(self, name: str) -> Seen | None:
+        """Returns the version of a table that the run reads; of an input that lies elsewhere, the newest found."""
+        if name in self.spec.sides:
+            return newest_version(self.spec, self.history.ledger, Side(name))
+        self.pin(name)
+        version, path = self.versions.get(name), self.warehouse.path(name)
+        return None if version is None else Seen(path, table_id(f"{path}@..{version}"), version)
 
     @property
     def known(self) -> Sequence[BatchId]:

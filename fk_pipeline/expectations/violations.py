@@ -74,7 +74,7 @@ def _scanned(reader: CheckReader) -> Scan:
     try:
         return scanned(STOPPING)
     except Exception as error:
-        derived = [sql for one in kind.inputs for sql in reader.spec.row_expressions(one.name)]
+        derived = [sql for one in kind.logged for sql in reader.spec.row_expressions(one.name)]
         if not is_from_spark(error) or all(parse_expression(sql).plain for sql in derived):
             raise
     with settings(session, GUARDED):

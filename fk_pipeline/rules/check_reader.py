@@ -259,10 +259,15 @@ class CheckReader(TableReader):
 
     @cached_property
     def _touched(self) -> int:
-        """An upper bound of the rows read from a log of this stage or upstream of it; `UNKNOWN` if it is not known."""
+        """An upper bound of the rows read from a log of this stage or upstream of it; `UNKNOWN` if it is not known.
+
+        Where no log is upstream, the rows that the stage wrote.
+        """
         if self.batches is None:
             return UNKNOWN
         logs = [log for log in self.ledger.inputs if log in {self.stage, *self.ledger.due.all_upstream(self.stage)}]
+        if not logs:
+            return self._at_most(self.stage, lambda counts: sum(counts.values()))
         return UNKNOWN if any(map(self.truncated, logs)) else max(self.messages(), *map(self.rows_read, logs))
 
     def settings(self) -> dict[str, str]:

@@ -182,7 +182,7 @@ def log_prefix(kind: Kind, stage: str) -> str:
 def suite_of(spec: PipelineSpec, stage: str, depth: Depth | None = None) -> tuple[Expectation, ...]:
     """Returns the expectations of a stage in this pipeline, at one depth or at any."""
     kind = spec.definition
-    sides = {log_prefix(kind, one.stage): spec.side(one.name) for one in kind.inputs}
+    sides = {log_prefix(kind, one.stage): spec.side(one.name) for one in kind.logged}
     return tuple(
         one
         for one in suites_of(kind)[stage]

@@ -143,6 +143,11 @@ class PipelineSpec(Frozen):
         of_inputs = [self.side(side).descriptions.get(column.name) for side, column in read]
         return self.descriptions.get(output.name) or next(filter(None, of_inputs), None)
 
+    def sql_of(self, stage: str, column: str) -> str | None:
+        """Returns the SQL that computes a column of a stage's table; None if it is that of another table."""
+        outputs = self.outputs if stage == self.definition.result_stage else ()
+        return next((one.sql for one in outputs if one.name == column != one.sql), None)
+
     @property
     def selected(self) -> dict[Side, tuple[Column, ...]]:
         """Per input, the columns that the result depends on and the hashes cover, in the order of the schema."""

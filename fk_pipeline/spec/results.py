@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from fk_pipeline.contract import Source, loaded
@@ -94,25 +95,66 @@ def _key(other: PipelineSpec) -> Sequence[tuple[str, bool]]:
 
 
 def _types(other: PipelineSpec) -> tuple[Mapping[str, str], bool]:
-    """Returns the types of the columns of a result, and whether its table has all; unknown types are STRING."""
-    from deltalake import DeltaTable
+    """Returns the types of the columns of a result, and whether they are known; unknown types are STRING."""
     from deltalake.exceptions import DeltaError
 
-    from fk_pipeline.table_features import open_table
-
-    path, stored = f"{other.home}/{other.definition.result.name}", dict[str, str]()
-    if DeltaTable.is_deltatable(path, storage.delta_options(path)):
-        try:
-            schema = json.loads(open_table(path).schema().to_json())
-        except DeltaError as error:
-            raise refusal(error, path) or _damaged(other, path, error) from error
-        stored = {field["name"]: _ddl(field["type"]) for field in schema["fields"]}
+    path = f"{other.home}/{other.definition.result.name}"
+    try:
+        stored = dict(_stored(path))
+    except DeltaError as error:
+        raise refusal(error, path) or _damaged(other, path, error) from error
     names = [output.name for output in other.outputs]
     if {*names} <= stored.keys():
         return {name: stored[name] for name in names}, True
     declared = dict(loaded(other.definition.declared_layout)(other)[other.definition.result.name].columns)
     told = {name: "STRING" if declared[name] == UNKNOWN_TYPE else declared[name] for name in names}
-    return {name: stored.get(name, told[name]) for name in names}, False
+    known = not stored and UNKNOWN_TYPE not in (declared[name] for name in names)  # the file tells all types
+    return {name: stored.get(name, told[name]) for name in names}, known
+
+
+def _stored(path: str) -> list[tuple[str, str]]:
+    """Returns the columns of a Delta table with their types; none if there is no table."""
+    from deltalake import DeltaTable
+
+    from fk_pipeline.table_features import open_table
+
+    if not DeltaTable.is_deltatable(path, storage.delta_options(path)):
+        return []
+    fields = json.loads(open_table(path).schema().to_json())["fields"]
+    return [(field["name"], _ddl(field["type"])) for field in fields]
+
+
+def schema_of(folder: Path, table: str, where: str) -> str:
+    """Returns the columns of a Delta table as DDL.
+
+    Args:
+        folder: that of the pipeline file.
+        table: a path, relative to it, or a URI.
+        where: the place in the pipeline file.
+
+    Raises:
+        PipelineFileError: there is no such table, or its log cannot be read.
+    """
+    from deltalake.exceptions import DeltaError
+
+    path = table if "://" in table else str(folder.absolute() / table)
+    try:
+        columns = _stored(path)
+    except DeltaError as error:
+        raise PipelineFileError(f"the Delta table {table} cannot be read: {error}", where=where) from None
+    if not columns:
+        raise PipelineFileError(
+            f"there is no Delta table {table}",
+            where=where,
+            fix="give the path or URI of the folder that has _delta_log",
+        )
+    if any(name.startswith("_fk_") for name, _ in columns):
+        raise PipelineFileError(
+            f"{table} is a table of a pipeline, whose rows have columns of its own",
+            where=where,
+            fix="name the pipeline in place of its table: {pipeline: FILE}",
+        )
+    return ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
 
 
 def _damaged(other: PipelineSpec, path: str, error: Exception) -> StateError:

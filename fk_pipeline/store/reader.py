@@ -247,6 +247,42 @@ class TableReader:
         names: Sequence[str],
     ) -> DataFrame | None:
         """Returns the rows of `with_keys`, found in the driver; None if Spark must find them."""
+        rows = self._looked_up(table, keys, columns, where, names)
+        if rows is None:
+            return None
+        return self.frame_of(rows, table, names) if len(rows) > self.few else self._local(rows, table, names)
+
+    def exactly(self, name: str, keys: RowSet, columns: Mapping[str, str]) -> Materialised:
+        """Returns the rows of a table with some keys, and no others, computed once.
+
+        Args:
+            name: the table.
+            keys: rows with the keys.
+            columns: per key column of the table, its name in `keys`.
+        """
+        table = self._tables[name]
+        rows = self._looked_up(table, keys, columns, (), table.names)
+        if rows is not None and len(rows) <= self.few:
+            wanted = keys.values([*columns.values()])
+            assert wanted is not None
+            rows = _with_keys(rows, pa.table({column: wanted[of] for column, of in columns.items()}))
+            return Materialised(self.frame_of(rows, table, table.names), local=rows)
+        found = self.with_keys(name, keys, columns) if rows is None else self.frame_of(rows, table, table.names)
+        return self.cached(found.join(keys_as(keys.frame, columns), [*columns], "left_semi"), None)
+
+    def held(self, rows: pa.Table) -> Materialised:
+        """Returns rows that are in the driver."""
+        return Materialised(self.warehouse.session.createDataFrame(rows), local=rows)
+
+    def _looked_up(
+        self,
+        table: Table,
+        keys: RowSet,
+        columns: Mapping[str, str],
+        where: Sequence[Within],
+        names: Sequence[str],
+    ) -> pa.Table | None:
+        """Returns the rows of `with_keys` in the driver; None if Spark must find them."""
         self.pin(table.name)
         version = self.versions.get(table.name)
         here = self.warehouse.reads_in_the_driver
@@ -257,11 +293,7 @@ class TableReader:
             return None
         named = {column: wanted[name] for column, name in columns.items()}
         rows = self.warehouse.look_up(table, version, named, names, where)
-        if rows is None:
-            return None
-        if len(columns) > 1:
-            rows = _with_keys(rows, pa.table(named))
-        return self.frame_of(rows, table, names) if len(rows) > self.few else self._local(rows, table, names)
+        return _with_keys(rows, pa.table(named)) if rows is not None and len(columns) > 1 else rows
 
     def _local(self, rows: pa.Table, table: Table, columns: Sequence[str]) -> DataFrame:
         """Returns few rows in the driver as a frame that `cached` need not compute."""

@@ -47,6 +47,9 @@ SPLIT = {"spark.sql.files.maxPartitionBytes": "32m"}
 WHOLE = {"spark.sql.files.maxPartitionBytes": "1g"}
 """For a scan whose condition names many keys: few tasks per core, because each task unpacks all keys (ADR 0020)."""
 
+RECORDED = {"spark.databricks.delta.skipRecordingEmptyCommits": "false"}
+"""Makes Delta commit an append without rows, for the facts that the commit carries."""
+
 GUARDED = {"spark.sql.subexpressionElimination.enabled": "false"}
 """Makes Spark evaluate an expression only where it is written, as `spec.failing.fails` requires."""
 

@@ -40,7 +40,7 @@ class StoredTables:
     Args:
         session: the Spark session.
         home: the folder or URI.
-        elsewhere: per table that is in another place, its folder or URI.
+        elsewhere: per table that is in another place, its path or URI.
         sizes: the sizes at which it reads in another way.
     """
 
@@ -61,7 +61,7 @@ class StoredTables:
 
     def path(self, name: str) -> str:
         """Returns the path or URI of a table."""
-        return f"{self._elsewhere.get(name, self.home)}/{name}"
+        return self._elsewhere.get(name, f"{self.home}/{name}")
 
     def _in_sql(self, name: str) -> str:
         """Returns a table as SQL names it."""

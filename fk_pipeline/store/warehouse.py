@@ -29,7 +29,7 @@ from fk_pipeline.store import faults
 from fk_pipeline.store.driver_writes import DriverWriter, arrow_columns, one_per_key
 from fk_pipeline.store.marked_writes import MarkedWriter, merge_of
 from fk_pipeline.store.schemas import DELETION_VECTORS, Table
-from fk_pipeline.store.settings import file_settings, settings
+from fk_pipeline.store.settings import RECORDED, file_settings, settings
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Condition, exactly
 from fk_pipeline.store.tables import StoredTables
@@ -99,12 +99,16 @@ class Warehouse(StoredTables):
 
     def create(self, table: Table, info: CommitInfo) -> None:
         """Creates a table without rows if it does not exist, as its first rows would."""
-        if self.version(table.name) is not None:
-            return
+        if self.version(table.name) is None:
+            self.tell(table, info)
+
+    def tell(self, table: Table, info: CommitInfo) -> None:
+        """Makes a commit without rows, for the facts that it carries; creates the table if it does not exist."""
         if self.may_append_here(table, 0):
             self.append_here(self._columns(table).empty_table(), table, info)
         else:
-            self.append(empty(self.session, table.columns), table, info)
+            with settings(self.session, RECORDED):
+                self.append(empty(self.session, table.columns), table, info)
 
     def append(self, frame: DataFrame, table: Table, info: CommitInfo, *, cut: bool = False) -> None:
         """Appends rows; creates the table if it does not exist.

@@ -129,6 +129,10 @@ class TableWriter:
             changing = kept.but(*effect.unless) if effect.unless else kept
             if {value for value, _ in written} != {effect.new} or not self._insert(effect, changing, changed):
                 self._merge(effect, changing, changed)
+        elif effect.always:
+            table = self.read.table_of(effect.table)
+            self.warehouse.tell(table, self._info(effect))
+            self._committed(table)
         return _named(groups, by)
 
     def _insert(self, effect: Upsert, rows: RowSet, number: int) -> bool:
@@ -150,7 +154,7 @@ class TableWriter:
             rows = rows.repartitionByRange(*names).sortWithinPartitions(*names)
         elif self.batches.first != self.batches.last:
             rows = clustered(rows, table.keys, number, self.sizes)
-        self.warehouse.append(rows, table, self.info, cut=bool(effect.together))
+        self.warehouse.append(rows, table, self._info(effect), cut=bool(effect.together))
         self._committed(table)
         if effect.index is not None and number >= self.sizes.indexed_rows:
             # After the state, from its columns: without an index the whole state is read.

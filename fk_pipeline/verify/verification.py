@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from fk_pipeline.contract import loaded
+from fk_pipeline.contract import PAIRED_BY, loaded
 from fk_pipeline.export import json_rows
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.frames import join_by_key, marked
@@ -134,22 +134,31 @@ class _Verification:
         due: Mapping[str, Iterable[int]],
         share: float,
     ) -> None:
-        kind = spec.definition
+        kind, proof = spec.definition, spec.definition.proof
         table = loaded(kind.keys)(spec, kind.result.name)
-        self.spec, self.tables, self.share, self.proof = spec, tables, share, kind.proof
+        result = tables[kind.result.name]
+        outside = loaded(proof.outside)(result.sparkSession, spec, ledger) if proof.outside else {}
+        self.spec, self.tables, self.share, self.proof = spec, {**tables, **outside}, share, proof
         self.due = {stage: [*batches] for stage, batches in due.items()}
         self.ledger = ledger
         self.keys, self.nullable = [*table.keys], bool(table.nullable_keys)
         # A hash of several columns leaves out those that are null.
         self.share_by = [quote(key) for key in table.keys if key not in table.nullable_keys] or [*map(quote, self.keys)]
+        if proof.paired:
+            self.keys, self.nullable, self.share_by = [*PAIRED_BY], False, [PAIRED_BY[0]]
         self.mask = mask_of(spec, ledger, table.sensitive | spec.sensitive_outputs)
-        self.result = tables[kind.result.name].where(self._chosen(self.share_by))
+        self.result = self._paired(result).where(self._chosen(self.share_by))
 
     def _chosen(self, key: Iterable[str]) -> str:
         """SQL (BOOLEAN): a key, given as quoted columns, belongs to the share, which is the same in every run."""
         if self.share == 1:
             return "TRUE"
         return f"PMOD(XXHASH64({', '.join(key)}), {SLICES}) < {round(self.share * SLICES)}"
+
+    def _paired(self, rows: DataFrame) -> DataFrame:
+        """Returns rows with the columns by which they are paired (`Proof.paired`)."""
+        paired: DataFrame = loaded(self.proof.paired)(rows, self.spec) if self.proof.paired else rows
+        return paired
 
     def report(self, isolating: bool) -> VerifyReport:
         """Returns the report.
@@ -160,7 +169,7 @@ class _Verification:
         """
         names = [output.name for output in self.spec.outputs]
         expected = loaded(self.proof.expected)(self.tables, self.spec, isolating)
-        expected = expected.where(self._chosen(self.share_by))
+        expected = self._paired(expected).where(self._chosen(self.share_by))
         work = sum(map(len, self.due.values()))
         differences = compare(
             expected, self.result, self.keys, names, nullable=self.nullable, tolerance=self.proof.tolerance

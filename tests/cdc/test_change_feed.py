@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from fk_pipeline.cdc.delta import _changes
+from fk_pipeline.cdc.delta import changes_between
 from fk_pipeline.cdc.table_versions import MOST_FEED_INDICES, are_kept, plain_feed
 from fk_pipeline.parquet_files import rows_at
 
@@ -24,7 +24,7 @@ FEED = {"delta.enableChangeDataFeed": "true"}
 
 
 def rows(path: str, session: SparkSession) -> list[dict[str, Any]]:
-    return _all(_changes(session, path))
+    return _all(changes_between(session, path))
 
 
 def by_delta(table: str, first: int, last: int, session: SparkSession) -> list[dict[str, Any]]:

@@ -27,16 +27,22 @@ class Reading(Protocol):
 
 
 class LandingReading:
-    """The landing input: the files of a batch, the version of the reader, and the last correction of a line."""
+    """The landing input: the files of a batch, the version of the reader, and the last correction of a line.
+
+    Of a stage that reads tables where they lie: their versions.
+    """
 
     landing = True
 
     def __init__(self, kind: Kind, files: FileLog, corrections: CorrectionLog, reader: str) -> None:
-        self._sides = {one.stage: one.name for one in kind.inputs}
+        self._sides = {one.stage: one.name for one in kind.logged}
+        self._tables = {stage.name: stage.inputs for stage in kind.stages if stage.inputs}
         self._files, self._corrections, self._reader = files, corrections, reader
 
     def __call__(self, stage: str, batch: int) -> str:
-        """Returns `FILES:READER` or `FILES:READER:CORRECTION`; empty if there are no files to read."""
+        """Returns `FILES:READER`, `FILES:READER:CORRECTION`, or `VERSIONS`; empty if there is nothing to read."""
+        if stage in self._tables:
+            return "+".join(filter(None, (self._files.digest(batch, side) for side in self._tables[stage])))
         side = self._sides.get(stage)
         files = self._files.digest(batch, side) if side is not None else ""
         if side is None or not files:
@@ -46,16 +52,21 @@ class LandingReading:
 
 
 class StoredReading:
-    """The input that a stage has read before, regardless of later files; for a rebuild that reads changelogs."""
+    """The input that a stage has read before, regardless of later files; for a rebuild that reads changelogs.
+
+    Of tables that are read where they lie nothing is stored: `landing` tells of them.
+    """
 
     landing = False
 
-    def __init__(self, kind: Kind, runs: RunLog) -> None:
-        self._stages, self._runs = {one.stage for one in kind.inputs}, runs
+    def __init__(self, kind: Kind, runs: RunLog, landing: LandingReading) -> None:
+        self._stages, self._runs, self._landing = {one.stage for one in kind.logged}, runs, landing
 
     def __call__(self, stage: str, batch: int) -> str:
         """Returns the input of the last start of the stage; empty if it reads no landing files."""
-        return (self._runs.state(stage, batch).started_input or "") if stage in self._stages else ""
+        if stage not in self._stages:
+            return self._landing(stage, batch)
+        return self._runs.state(stage, batch).started_input or ""
 
 
 class Due:

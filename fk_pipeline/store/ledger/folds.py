@@ -50,7 +50,7 @@ class FoldLog:
     def __init__(self, entries: Entries, kind: Kind, runs: RunLog, due: Due, rebuilds: RebuildLog) -> None:
         """Reads the rows."""
         self._entries, self._runs, self._due, self._rebuilds = entries, runs, due, rebuilds
-        self._sides = {one.stage: one.name for one in kind.inputs}
+        self._sides = {one.stage: one.name for one in kind.logged}
         self._rows = entries.rows("folds")
 
     def of(self, stage: str) -> frozenset[int]:
@@ -65,7 +65,8 @@ class FoldLog:
     @property
     def on_all_sides(self) -> frozenset[int]:
         """The batches that are folded on all sides; what follows from them may be removed as well."""
-        return frozenset.intersection(*map(self.of, self._sides))
+        of_each = [*map(self.of, self._sides)]
+        return frozenset.intersection(*of_each) if of_each else frozenset()
 
     def restated(self, stage: str) -> list[FoldedBatch]:
         """Returns the folded batches whose landing files or corrections differ from what the stage has read.

@@ -74,7 +74,7 @@ class Ledger:
         """
         self.home, self.kind, self.entries = home.rstrip("/"), kind, Entries(home)
         self.upstream = {stage.name: stage.upstream for stage in kind.stages}
-        self.inputs = {one.stage: one.name for one in kind.inputs}
+        self.inputs = {one.stage: one.name for one in kind.logged}
         self._reader, self._limits, self._kept, self._source = reader, limits or {}, kept, source
         self._places = places or {}
         self.refresh()
@@ -119,7 +119,7 @@ class Ledger:
         self.rebuilds = RebuildLog(entries, self.runs)
         self.corrections = CorrectionLog(entries, self.files.names)
         landing = LandingReading(kind, self.files, self.corrections, self._reader)
-        reading = landing if self._source is Source.LANDING else StoredReading(kind, self.runs)
+        reading = landing if self._source is Source.LANDING else StoredReading(kind, self.runs, landing)
         self.due = Due(kind, self.files, self.runs, reading, self._kept)
         self.folds = FoldLog(entries, kind, self.runs, self.due, self.rebuilds)
         parts_of_checks = (self.files, self.runs, self.due, self.corrections, self.rebuilds, self.folds)

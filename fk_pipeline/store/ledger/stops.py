@@ -39,7 +39,7 @@ class Checks:
         """Reads the rows of `checks`."""
         self._entries, self._files, self._runs, self._due = entries, files, runs, due
         self._corrections, self._rebuilds, self._folds, self.limits = corrections, rebuilds, folds, limits
-        self._sides = {one.stage: one.name for one in kind.inputs}
+        self._sides = {one.stage: one.name for one in kind.logged}
         self._log = CheckLog()
         self.last: dict[tuple[str, str], Mapping[str, Any]] = {}
         self._fold(entries.rows("checks"))

@@ -101,10 +101,12 @@ def verify_inputs(
     """
     report, left = InputsReport(), _Left()
     kind = spec.definition
-    inputs = [one for one in kind.inputs if one.name in spec.sides and one.shared(spec) is None]
+    inputs = [one for one in kind.logged if one.name in spec.sides and one.shared(spec) is None]
     units = {one.name: [*_comparable(spec, ledger, zone, one.name, one.stage, left)] for one in inputs}
     report.bytes_all = sum(unit.size for of_side in units.values() for unit in of_side)
     wanted = min(1.0, SAMPLED_FROM / max(report.bytes_all, 1)) if share is None else share
+    if not inputs:  # what stages read where it lies is in no log
+        return report
     quarantine = read.read(s.QUARANTINE)
     for one in inputs:
         chosen = _chosen(units[one.name], wanted)
