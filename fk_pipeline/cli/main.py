@@ -116,10 +116,16 @@ run.add_to(app)
     epilog="Example: fk-pipeline plan pipeline.yaml", short_help="What a run would do, and why; does nothing itself."
 )
 def plan(
-    context: typer.Context, pipelines: Pipelines, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False
+    context: typer.Context,
+    pipelines: Pipelines,
+    sql: Annotated[
+        bool, typer.Option("--sql", help="print the SQL of the blocks of a query in place of the plan")
+    ] = False,
+    format_: FormatOption = OutputFormat.TEXT,
+    debug: Debug = False,
 ) -> None:
     """What a run would do: batches due per stage and why, files, estimated rows; does nothing itself."""
-    from fk_pipeline.cli.plan import as_json, print_plan
+    from fk_pipeline.cli.plan import as_json, print_plan, print_sql
     from fk_pipeline.pipeline import load
 
     told: dict[Path, Any] = {}
@@ -128,7 +134,9 @@ def plan(
         loaded = load(file)
         made = loaded.plan()
         told[file] = as_json(loaded.spec.name, made)
-        if format_ is OutputFormat.TEXT:
+        if format_ is OutputFormat.TEXT and sql:
+            print_sql(made, str(file))
+        elif format_ is OutputFormat.TEXT:
             print_plan(made)
             if waits_for:
                 tell(f"A run leaves it out: it waits for {' and '.join(waits_for)}.")

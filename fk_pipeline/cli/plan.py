@@ -9,6 +9,7 @@ from typing import Any
 from fk_pipeline.cdc.notices import Notice
 from fk_pipeline.console import print_lines, print_table, tell
 from fk_pipeline.contract import Topology
+from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import LandedFile
 from fk_pipeline.plan import Plan
 
@@ -52,13 +53,26 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
 
 def print_topology(topology: Topology) -> None:
     """Prints the optimisation rules, and the operators without and with those that apply."""
-    print_table(
-        ["rule", "applied", "why"], [[one.rule, "yes" if one.applied else "no", one.why] for one in topology.rules]
-    )
+    rules = [[one.rule, "yes" if one.applied else "no", one.why] for one in topology.rules]
+    if rules:
+        print_table(["rule", "applied", "why"], rules)
     print_lines(["Operators:", *(f"  {line}" for line in topology.before)])
     if topology.after != topology.before:
         print_lines(["With the rules that apply:", *(f"  {line}" for line in topology.after)])
     tell()
+
+
+def print_sql(plan: Plan, file: str) -> None:
+    """Prints the SQL that the stages compute, each with its name.
+
+    Raises:
+        UsageError: the stages compute none.
+    """
+    sql = plan.topology.sql if plan.topology is not None else {}
+    if not sql:
+        raise UsageError("--sql prints the blocks of a query, and this is none", where=file)
+    for name, text in sql.items():
+        print_lines([f"-- {name}", f"{text};", ""])
 
 
 def notices_as_json(notices: Sequence[Notice]) -> list[dict[str, Any]]:

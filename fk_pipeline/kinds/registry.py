@@ -12,6 +12,7 @@ KINDS = {
     "window": "fk_pipeline.kinds.window.kind:WINDOW",
     "aggregate": "fk_pipeline.kinds.aggregate.kind:AGGREGATE",
     "table": "fk_pipeline.kinds.table.kind:TABLE",
+    "query": "fk_pipeline.kinds.query.kind:QUERY",
 }
 """Per value of `kind` in the pipeline file, the reference to its `Kind`."""
 

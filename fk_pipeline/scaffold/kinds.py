@@ -92,9 +92,51 @@ input:
 """
 
 
-def _of_text(text: str) -> Callable[[str, list[str], str], str]:
+_CUSTOMERS = """\
+# The current customers: one row per key, from their changes.
+# Paths are relative to this file. Everything that may stand here: the page `pipeline file` of the reference.
+name: {name}
+kind: table
+
+input:
+  path: {paths[0]}                 # a folder, a glob, or a URI; the last number in a file's name is its batch
+  format: rows
+  schema: "customer STRING, country STRING"
+  key: customer                    # what identifies a row: a later change replaces it
+  op_column: op                    # says what a row does: insert, update or delete
+"""
+
+_QUERY = """\
+# The open orders of each country, counted and added up: a query over two tables, kept up to date from what changed.
+# Paths are relative to this file. Everything that may stand here: the page `pipeline file` of the reference.
+name: {name}
+kind: query
+
+inputs:                            # the tables in FROM: results of pipelines, or Delta tables (table: PATH, key: K)
+  orders: {{pipeline: {name}_orders.yaml}}
+  customers: {{pipeline: {name}_customers.yaml}}
+
+query: |                           # one SELECT in Spark's dialect
+  SELECT c.country, COUNT(*) AS orders, SUM(o.amount) AS total
+  FROM orders o
+  LEFT JOIN customers c ON c.customer = o.customer
+  WHERE o.status = 'open'
+  GROUP BY c.country
+
+refresh: auto                      # or incremental: refuse to compute the whole; full: always compute the whole
+# key: country                     # what identifies a row of the result, for pipelines that read it
+
+warehouse: {warehouse}               # folder or URI of the tables, all below {warehouse}/{name}
+
+# settings:
+#   driver_memory: 4g          # heap of a local Spark
+#   sensor_seconds: 15         # how often Dagster looks for new versions
+"""
+
+
+def _of_text(text: str, end: str = _END) -> Callable[[str, list[str], str], str]:
     def made(name: str, paths: list[str], warehouse: str) -> str:
-        return (text + _END).format(name=name, paths=[*map(yaml_of, paths)], warehouse=yaml_of(warehouse))
+        return (text + end).format(name=name, paths=[*map(yaml_of, paths)], warehouse=yaml_of(warehouse))
 
     return made
 
@@ -112,10 +154,13 @@ class FirstPipeline:
         tables: the names of the landing folders, in the order of the inputs.
         text: function of the name of the pipeline, the paths of the landing folders and the warehouse, as the file
             writes them. It returns the text of the pipeline file.
+        beside: per landing folder a pipeline of its own, `<name>_<table>`, whose result the pipeline reads: function as
+            `text`; empty if it reads the landing folders itself.
     """
 
     tables: tuple[str, ...]
     text: Callable[[str, list[str], str], str]
+    beside: tuple[Callable[[str, list[str], str], str], ...] = ()
 
 
 FIRST_PIPELINES = {
@@ -123,12 +168,13 @@ FIRST_PIPELINES = {
     "window": FirstPipeline(("impressions", "clicks"), _of_text(_WINDOW)),
     "aggregate": FirstPipeline(("orders",), _of_text(_AGGREGATE)),
     "table": FirstPipeline(("orders",), _of_text(_TABLE)),
+    "query": FirstPipeline(("orders", "customers"), _of_text(_QUERY, ""), (_of_text(_TABLE), _of_text(_CUSTOMERS))),
 }
 """Per kind."""
 
 
 def write_first(folder: Path, kind: str, data: Path) -> Path:
-    """Writes a pipeline file to begin with into a folder, makes its landing folders, and returns the file.
+    """Writes a pipeline file to begin with into a folder, and what it reads; returns the file.
 
     Args:
         folder: the folder of the pipeline file; its name is the name of the pipeline.
@@ -140,12 +186,16 @@ def write_first(folder: Path, kind: str, data: Path) -> Path:
     """
     name, first = name_of(folder), FIRST_PIPELINES[kind]
     file = folder / f"{name}.yaml"
-    if file.exists():
-        raise UsageError(f"{file} is there already", why="nothing was written", fix="name another folder")
+    beside = [folder / f"{name}_{table}.yaml" for table in first.tables[: len(first.beside)]]
+    for one in (file, *beside):
+        if one.exists():
+            raise UsageError(f"{one} is there already", why="nothing was written", fix="name another folder")
     landing = [data / "landing" / name / table for table in first.tables]
     paths = [os.path.relpath(one.absolute(), folder.absolute()) for one in landing]
     warehouse = os.path.relpath((data / "warehouse").absolute(), folder.absolute())
     for one in (folder, *landing):
         one.mkdir(parents=True, exist_ok=True)
     file.write_text(first.text(name, paths, warehouse), encoding="utf-8")
+    for one, path, text in zip(beside, paths, first.beside, strict=False):
+        one.write_text(text(one.stem, [path], warehouse), encoding="utf-8")
     return file

@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +18,7 @@ from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import as_tuple
 from fk_pipeline.spec.model import PipelineSpec
 from fk_pipeline.spec.paths import place_of
-from fk_pipeline.spec.results import REPLACED, as_input
+from fk_pipeline.spec.results import REPLACED, as_input, schema_of
 from fk_pipeline.spec.settings import Settings
 from fk_pipeline.spec.sql import body_of
 from fk_pipeline.spec.yaml_text import YamlTextError, load_yaml
@@ -53,6 +54,7 @@ def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
             raise PipelineFileError(f"unknown key {key!r}", where=f"{path}:{_line_of(document, (key,))}")
     try:
         read = _with_suites(document, path, texts) | _with_results(document, path, read_by, texts)
+        read |= _with_query(document, path, texts)
         return PipelineSpec.model_validate({**document, "file": path, **read, "texts": tuple(texts.items())})
     except ValidationError as error:
         problems = [_describe(e, document) for e in error.errors()]
@@ -101,38 +103,114 @@ def _with_results(document: Any, path: Path, read_by: Sequence[Path], texts: Tex
     """Returns the inputs of a pipeline file that are results of other pipelines, with their schema and key.
 
     Raises:
-        PipelineFileError: such a pipeline reads, itself or by others, the result of this one.
-        StateError: such a result cannot be opened.
+        PipelineFileError, StateError: as `_with_result`.
     """
     name = document.get("kind", FIRST)
+    kind = kind_named(name) if isinstance(name, str) and name in KINDS else None
+    if kind is not None and kind.named_inputs:
+        return _with_named_inputs(document, path, read_by, texts)
     found: dict[str, Any] = {}
-    for one in kind_named(name).inputs if isinstance(name, str) and name in KINDS else ():
+    for one in kind.inputs if kind is not None else ():
         given = document.get(one.name)
         if not isinstance(given, dict) or not isinstance(given.get("pipeline"), str):
             continue
-        where = f"{path}:{_line_of(document, (one.name, 'pipeline'))}"
-        for key in REPLACED:
-            if key in given:
-                raise PipelineFileError(
-                    f"{one.name}: {key!r} is given by the result of {given['pipeline']}",
-                    where=f"{path}:{_line_of(document, (one.name, key))}",
-                    fix=f"leave out {key}, or pipeline",
-                )
-        other = path.parent / given["pipeline"]
-        chain = [*read_by, path]
-        if other.resolve() in [one.resolve() for one in chain]:
-            circle = " -> ".join(one.name for one in [*chain, other])
-            raise PipelineFileError(f"{one.name}: these pipelines read each other's results: {circle}", where=where)
         referred = one.referred and document.get("join") != "outer"  # an outer join keeps what nothing refers to
-        feeding = load_spec(other, chain)
-        texts |= dict(feeding.texts)
-        result = as_input(feeding, referred=referred)
-        own = as_tuple(given.get("sensitive", ()))
-        secret = [*own, *result.get("sensitive", ())] if isinstance(own, tuple) else own  # else pydantic refuses it
-        told = given.get("descriptions", {})
-        told = {**result["descriptions"], **told} if isinstance(told, dict) else told
-        found[one.name] = {**given, **result, "sensitive": secret, "descriptions": told}
+        place = (str(one.name),)
+        found[one.name] = _with_result(document, place, path, read_by, texts, referred=referred)
     return found
+
+
+def _with_named_inputs(document: Any, path: Path, read_by: Sequence[Path], texts: Texts) -> dict[str, Any]:
+    """Returns `inputs` of a pipeline file whose inputs have any names, with their schemas and keys."""
+    inputs = document.get("inputs")
+    if not isinstance(inputs, dict):
+        return {}
+    found = dict(inputs)
+    for name, given in inputs.items():
+        if isinstance(given, dict) and isinstance(given.get("pipeline"), str):
+            found[name] = _with_result(document, ("inputs", name), path, read_by, texts, referred=False)
+        elif isinstance(given, dict) and isinstance(given.get("table"), str):
+            found[name] = _as_table(document, ("inputs", name), path)
+    return {"inputs": found}
+
+
+def _as_table(document: Any, place: tuple[str, ...], path: Path) -> dict[str, Any]:
+    """Returns an input that is a Delta table, with the schema that the table has.
+
+    Raises:
+        PipelineFileError: there is no table.
+    """
+    given = _at(document, place)
+    for key in REPLACED:
+        if key in given and key not in ("key", "table"):
+            raise PipelineFileError(
+                f"{place[-1]}: {key!r} is given by the table",
+                where=f"{path}:{_line_of(document, (*place, key))}",
+                fix=f"leave out {key}, or table",
+            )
+    rest = {key: value for key, value in given.items() if key != "table"}
+    where = f"{path}:{_line_of(document, (*place, 'table'))}"
+    return {**rest, "path": given["table"], "format": "delta", "schema": schema_of(path.parent, given["table"], where)}
+
+
+def _with_result(
+    document: Any,
+    place: tuple[str, ...],
+    path: Path,
+    read_by: Sequence[Path],
+    texts: Texts,
+    *,
+    referred: bool,
+) -> dict[str, Any]:
+    """Returns an input, at a place in a pipeline file, that is the result of another pipeline; see `as_input`.
+
+    Raises:
+        PipelineFileError: that pipeline reads, itself or by others, the result of this one.
+        StateError: the result cannot be opened.
+    """
+    given, name = _at(document, place), place[-1]
+    where = f"{path}:{_line_of(document, (*place, 'pipeline'))}"
+    for key in REPLACED:
+        if key in given:
+            raise PipelineFileError(
+                f"{name}: {key!r} is given by the result of {given['pipeline']}",
+                where=f"{path}:{_line_of(document, (*place, key))}",
+                fix=f"leave out {key}, or pipeline",
+            )
+    other = path.parent / given["pipeline"]
+    chain = [*read_by, path]
+    if other.resolve() in [one.resolve() for one in chain]:
+        circle = " -> ".join(one.name for one in [*chain, other])
+        raise PipelineFileError(f"{name}: these pipelines read each other's results: {circle}", where=where)
+    feeding = load_spec(other, chain)
+    texts |= dict(feeding.texts)
+    result = as_input(feeding, referred=referred)
+    own = as_tuple(given.get("sensitive", ()))
+    secret = [*own, *result.get("sensitive", ())] if isinstance(own, tuple) else own  # else pydantic refuses it
+    told = given.get("descriptions", {})
+    told = {**result["descriptions"], **told} if isinstance(told, dict) else told
+    return {**given, **result, "sensitive": secret, "descriptions": told}
+
+
+def _at(document: Any, place: tuple[str, ...]) -> Any:
+    """Returns what stands at a place in a document."""
+    return reduce(lambda node, key: node[key], place, document)
+
+
+def _with_query(document: Any, path: Path, texts: Texts) -> dict[str, Any]:
+    """Returns the `query` of a pipeline file that names a file with it.
+
+    Raises:
+        PipelineFileError: that file cannot be read.
+    """
+    query = document.get("query")
+    if not isinstance(query, str) or not query.strip().endswith(".sql") or len(query.split()) > 1:
+        return {}
+    try:
+        return {"query": _read(path.parent / query.strip(), texts)}
+    except (OSError, UnicodeDecodeError) as error:
+        where = f"{path}:{_line_of(document, ('query',))}"
+        raise PipelineFileError(f"the query {query.strip()} cannot be read: {error}", where=where) from None
 
 
 def _with_suites(document: Any, path: Path, texts: Texts) -> dict[str, Any]:

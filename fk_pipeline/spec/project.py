@@ -15,6 +15,9 @@ from fk_pipeline.spec.load import load_document, load_spec, results_read
 from fk_pipeline.spec.model import PipelineSpec
 from fk_pipeline.spec.yaml_text import load_yaml
 
+NAMED_INPUTS = "inputs"
+"""The key of a pipeline file with inputs of any names (`Kind.named_inputs`)."""
+
 _YAML = (".yaml", ".yml")
 """The endings of pipeline files in a folder."""
 
@@ -85,7 +88,7 @@ def _yaml_files(folder: Path) -> list[Path]:
 
 
 def _may_be_pipeline(file: Path) -> bool:
-    """Returns whether a YAML file names an input or a join, or cannot be read; others are settings, or suites."""
+    """Returns whether a YAML file names an input, a join or a query, or cannot be read; others are settings."""
     try:
         return _is_pipeline(load_yaml(file.read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -93,8 +96,8 @@ def _may_be_pipeline(file: Path) -> bool:
 
 
 def _is_pipeline(document: Any) -> bool:
-    """Returns whether a document names an input or a join, right or wrong."""
-    keys = {"join", *(one.name for kind in kinds() for one in kind.inputs)}
+    """Returns whether a document names an input, inputs or a join, right or wrong."""
+    keys = {"join", NAMED_INPUTS, *(one.name for kind in kinds() for one in kind.inputs)}
     return isinstance(document, dict) and not keys.isdisjoint(document)
 
 
@@ -156,7 +159,10 @@ def _name(file: Path) -> str:
 
 def _named(file: Path) -> list[Path]:
     """Returns the pipeline files that the inputs of a file name; the file may be wrong otherwise."""
-    inputs = [one for one in _read(file).values() if isinstance(one, dict)]
+    document = _read(file)
+    named = document.get(NAMED_INPUTS)
+    found = (*document.values(), *(named.values() if isinstance(named, dict) else ()))
+    inputs = [one for one in found if isinstance(one, dict)]
     return [(file.parent / str(one["pipeline"])).resolve() for one in inputs if "pipeline" in one]
 
 

@@ -94,6 +94,26 @@ def test_files_that_are_no_pipelines_are_left_out_of_a_folder(tmp_path: Path) ->
     assert pipeline_files([tmp_path / "suite.yaml"]) == [tmp_path / "suite.yaml"], "what is named is meant"
 
 
+QUERY = "name: {}\nkind: query\ninputs: {{t: {{pipeline: {}}}}}\nquery: {}\n"
+
+
+def test_a_query_in_a_folder_runs_after_the_pipelines_that_it_reads(tmp_path: Path) -> None:
+    query, totals = written(
+        tmp_path, asks=QUERY.format("asks", "totals.yaml", "SELECT m, k FROM t"), totals=FIRST.format("totals")
+    )
+    assert pipeline_files([tmp_path]) == [query, totals]
+    assert project_of([query, totals]).files == (totals, query)
+
+
+def test_a_query_waits_for_a_wrong_pipeline_that_it_reads(tmp_path: Path) -> None:
+    query, totals = written(
+        tmp_path, asks=QUERY.format("asks", "totals.yaml", "SELECT m, k FROM t"), totals="input: x\n"
+    )
+    project = project_of([query, totals])
+    assert project.reads[query] == (totals,)
+    assert str(project.wrong[query]) == str(project.wrong[totals])
+
+
 def test_two_files_of_one_name_are_refused_with_both_paths(tmp_path: Path) -> None:
     one, two, third = written(tmp_path, one=FIRST.format("same"), two=FIRST.format("same"), third=FIRST.format("third"))
     said = f"two pipelines are called 'same': {one} and {two}"

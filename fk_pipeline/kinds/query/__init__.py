@@ -1,0 +1,1 @@
+"""One SELECT over any number of tables, kept up to date (`kind: query`)."""

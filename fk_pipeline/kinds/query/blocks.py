@@ -1,0 +1,262 @@
+"""The blocks of a query: a join of tables, a WHERE, and on top nothing, a GROUP BY, or window functions. No Spark.
+
+Each block writes SQL over tables with names of one's choice: over the current tables, over older ones, of some anchors
+or groups only. `docs/concepts/queries.md` defines the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+import sqlglot
+from sqlglot import exp
+
+from fk_pipeline.spec.sql import DIALECT, quote
+
+ANCHOR, ROW, PART, GROUP_VALUE, KEY_PART = "_fk_anchor_{}", "_fk_row_key", "_fk_partition", "_fk_group_{}", "_fk_key_{}"
+"""Columns: a column of the key of the anchor; a hash of all keys, or of the group; a hash of the partition; a value of
+the group or partition; a column of a key."""
+
+
+class Unit(StrEnum):
+    """What of a block is computed again together when a joined row changes."""
+
+    ROW = "row"
+    GROUP = "group"
+    PARTITION = "partition"
+
+
+@dataclass(frozen=True)
+class Alias:
+    """One table of a FROM.
+
+    Attributes:
+        name: its name in the block.
+        relation: the input, or the earlier block, that it is.
+        how: empty for an inner join, `LEFT`.
+        parent: the earlier alias that an equality joins it to; empty for the anchor.
+        path: SQL conditions over these two alone that matching rows meet.
+        equal: of those that compare two columns, the column of this table and that of the parent.
+    """
+
+    name: str
+    relation: str
+    how: str = ""
+    parent: str = ""
+    path: tuple[str, ...] = ()
+    equal: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Keep:
+    """A choice among the rows of a block, and what becomes of their columns.
+
+    Attributes:
+        alias: what the rows of the block are called.
+        columns: SQL of each column of the outcome, over those of the block.
+        where: SQL condition over the columns of the block; empty: all rows.
+    """
+
+    alias: str
+    columns: tuple[str, ...]
+    where: str
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One block.
+
+    Attributes:
+        name: its name, and that of its stage and table.
+        unit: what is computed again together.
+        aliases: the tables of its FROM; the first is the anchor: every joined row has exactly one row of it.
+        tree: the SELECT over tables that are called as the aliases.
+        by: the expressions of GROUP BY, or of PARTITION BY.
+        columns: the names of its columns.
+        keep: the choice among its rows, if there is one.
+    """
+
+    name: str
+    unit: Unit
+    aliases: tuple[Alias, ...]
+    tree: exp.Select
+    by: tuple[exp.Expr, ...]
+    columns: tuple[str, ...]
+    keep: Keep | None = None
+
+    @property
+    def anchor(self) -> Alias:
+        """The table of which every joined row has exactly one row."""
+        return self.aliases[0]
+
+    @property
+    def relations(self) -> tuple[str, ...]:
+        """The inputs and blocks that it reads, each once."""
+        return tuple(dict.fromkeys(one.relation for one in self.aliases))
+
+    @property
+    def values(self) -> list[str]:
+        """SQL of each value of the group or partition, over the aliases."""
+        return [one.sql(DIALECT) for one in self.by]
+
+    def columns_of(self, alias: str) -> set[str]:
+        """Returns the columns that the block reads of one of its tables, in lower case."""
+        return {one.name.lower() for one in self.tree.find_all(exp.Column) if one.table == alias}
+
+    def reads(self, column: str) -> set[tuple[str, str]]:
+        """Returns (relation, column) of what a column of the block is made of."""
+        names = dict(zip(self.columns, range(len(self.columns)), strict=True))
+        parts: list[exp.Expr] = [self.tree.selects[names[column]]] if self.keep is None else self._behind(names[column])
+        relation = {one.name: one.relation for one in self.aliases}
+        return {(relation[one.table], one.name) for part in parts for one in part.find_all(exp.Column)}
+
+    @staticmethod
+    def read_by(sql: str) -> list[exp.Column]:
+        """Returns the columns that an expression over the aliases reads."""
+        return [*sqlglot.parse_one(sql, dialect=DIALECT).find_all(exp.Column)]
+
+    def plain(self, column: str) -> tuple[str, str] | None:
+        """Returns the (relation, column) that a column of the block is as it is; None if it is computed."""
+        number = self.columns.index(column)
+        if self.keep is None:
+            made = [self.tree.selects[number].unalias()]
+        else:
+            kept = sqlglot.parse_one(self.keep.columns[number], dialect=DIALECT)
+            made = [one.unalias() for one in self._behind(number)] if isinstance(kept, exp.Column) else []
+        if len(made) != 1 or not isinstance(made[0], exp.Column):
+            return None
+        return next(one.relation for one in self.aliases if one.name == made[0].table), made[0].name
+
+    def computed(self, column: str) -> str:
+        """Returns the SQL that computes a column of the block, over its tables or over the rows that `keep` is of."""
+        number = self.columns.index(column)
+        return self.tree.selects[number].unalias().sql(DIALECT) if self.keep is None else self.keep.columns[number]
+
+    def _behind(self, number: int) -> list[exp.Expr]:
+        assert self.keep is not None
+        kept = sqlglot.parse_one(self.keep.columns[number], dialect=DIALECT)
+        read = {one.name for one in kept.find_all(exp.Column)}
+        return [one for one in self.tree.selects if one.alias_or_name in read]
+
+    def joined(self, tables: Mapping[str, str], columns: Iterable[str], only: str = "") -> str:
+        """SQL: columns of the joined rows that pass WHERE.
+
+        Args:
+            tables: per alias, the name of the table that stands for it.
+            columns: SQL, with names.
+            only: SQL condition that rows meet besides.
+        """
+        return f"SELECT {', '.join(columns)} {self._from(tables)}{self._where(only)}"
+
+    def of(self, tables: Mapping[str, str], more: Mapping[str, str] = MappingProxyType({}), only: str = "") -> str:
+        """SQL: the columns of the block, and more columns (name, SQL), of all rows or of those that meet a condition.
+
+        The condition is met by anchors, or by whole groups or partitions.
+        """
+        names = self.columns if self.keep is None else [one.alias_or_name for one in self.tree.selects]
+        own = {name: one.unalias().sql(DIALECT) for name, one in zip(names, self.tree.selects, strict=True)}
+        selected = ", ".join(f"{sql} AS {quote(name)}" for name, sql in (own | dict(more)).items())
+        group, having = (self.tree.args.get(one) for one in ("group", "having"))
+        on_top = "".join(f" {one.sql(DIALECT)}" for one in (group, having) if one is not None)
+        sql = f"SELECT {selected} {self._from(tables)}{self._where(only)}{on_top}"
+        if self.keep is None:
+            return sql
+        kept = [f"{sql_} AS {quote(name)}" for sql_, name in zip(self.keep.columns, self.columns, strict=True)]
+        where = f" WHERE {self.keep.where}" if self.keep.where else ""
+        return f"SELECT {', '.join([*kept, *map(quote, more)])} FROM ({sql}) AS {quote(self.keep.alias)}{where}"
+
+    def first(self, tables: Mapping[str, str], number: int, conditions: Sequence[str]) -> str:
+        """SQL: a one for every row of the first tables of the FROM, joined, that meets some conditions."""
+        where = f" WHERE {' AND '.join(f'({one})' for one in conditions)}" if conditions else ""
+        return f"SELECT 1 AS one {self._from(tables, number)}{where}"
+
+    def conditions(self) -> list[str]:
+        """Returns the conditions of WHERE, as SQL."""
+        where = self.tree.args.get("where")
+        return [] if where is None else [one.sql(DIALECT) for one in conjuncts(where.this)]
+
+    def having(self) -> str:
+        """Returns the condition of HAVING, as SQL; empty without one."""
+        having = self.tree.args.get("having")
+        return "" if having is None else having.this.sql(DIALECT)
+
+    def made_of(self, column: str) -> str | None:
+        """Returns a column of the block as SQL over the aliases; None if it is an aggregate, or of a window."""
+        number = self.columns.index(column)
+        if self.keep is not None:
+            plain = sqlglot.parse_one(self.keep.columns[number], dialect=DIALECT)
+            inner = {one.alias_or_name: one for one in self.tree.selects}
+            if not isinstance(plain, exp.Column):
+                return None
+            tree = inner[plain.name].unalias()
+        else:
+            tree = self.tree.selects[number].unalias()
+        return None if tree.find(exp.AggFunc, exp.Window) is not None else tree.sql(DIALECT)
+
+    def _from(self, tables: Mapping[str, str], number: int | None = None) -> str:
+        parts = [self.tree.args["from_"].copy(), *(join.copy() for join in self.tree.args.get("joins") or ())]
+        for one in parts[:number]:
+            one.this.set("this", exp.to_identifier(tables[one.this.alias_or_name], quoted=True))
+        return " ".join(one.sql(DIALECT).lstrip(", ") for one in parts[:number])
+
+    def _where(self, only: str) -> str:
+        where = self.tree.args.get("where")
+        parts = [f"({where.this.sql(DIALECT)})"] if where is not None else []
+        parts += [f"({only})"] if only else []
+        return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+    def steps(self, alias: Alias) -> list[Alias]:
+        """Returns the tables from one to the anchor, both included."""
+        there, found = {one.name: one for one in self.aliases}, [alias]
+        while found[-1].parent:
+            found.append(there[found[-1].parent])
+        return found
+
+
+def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """Yields the parts of a condition that AND joins."""
+    if isinstance(condition, exp.Paren):
+        yield from conjuncts(condition.this)
+    elif isinstance(condition, exp.And):
+        yield from conjuncts(condition.left)
+        yield from conjuncts(condition.right)
+    else:
+        yield condition
+
+
+@dataclass(frozen=True, eq=False)
+class Query:
+    """A query: its blocks, each after those that it reads, and the names of the columns of its result."""
+
+    blocks: tuple[Block, ...]
+    columns: tuple[str, ...]
+
+    def block(self, name: str) -> Block:
+        """Returns a block by its name."""
+        return next(one for one in self.blocks if one.name == name)
+
+    def inputs_of(self, column: str, block: str = "") -> set[tuple[str, str]]:
+        """Returns (input, column) of what a column of a block is made of; default: of the result."""
+        found: set[tuple[str, str]] = set()
+        blocks = {one.name for one in self.blocks}
+        for relation, read in self.block(block or self.blocks[-1].name).reads(column):
+            found |= self.inputs_of(read, relation) if relation in blocks else {(relation, read)}
+        return found
+
+    def is_plain(self, column: str, block: str = "") -> bool:
+        """Returns whether a column of a block is one of an input as it is; default: of the result."""
+        found = self.block(block or self.blocks[-1].name).plain(column)
+        return found is not None and (found[0] in self.inputs or self.is_plain(found[1], found[0]))
+
+    @property
+    def inputs(self) -> dict[str, set[str]]:
+        """Per input, the columns that the query reads, in lower case."""
+        blocks, found = {one.name for one in self.blocks}, dict[str, set[str]]()
+        for block in self.blocks:
+            for alias in block.aliases:
+                if alias.relation not in blocks:
+                    found.setdefault(alias.relation, set()).update(block.columns_of(alias.name))
+        return found

@@ -1,0 +1,120 @@
+"""The proof of a query: the query as it was written, run by Spark over the inputs at the versions of the result.
+
+It shares no code with the blocks. Rows are paired by their values, as in a bag.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from fk_pipeline.blocks.hashing import row_hash
+from fk_pipeline.blocks.landed_versions import newest_version
+from fk_pipeline.cdc.delta import of_result
+from fk_pipeline.cdc.table_versions import Seen
+from fk_pipeline.contract import PAIRED_BY
+from fk_pipeline.frames import empty
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.query.kind import RESULT, standing_for
+from fk_pipeline.kinds.query.spec import QuerySpec
+from fk_pipeline.spec import SideSpec, quote
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.commits import row_metadata
+
+MIXED = "versions differ"
+"""The name of the frame that is there if blocks stand for different versions of an input: work is due then."""
+
+
+def outside(session: SparkSession, spec: QuerySpec, ledger: Ledger) -> dict[str, DataFrame]:
+    """Returns the inputs at the versions that the result stands for, by name.
+
+    If that is not one version each, or not known, they are at those that were found last; `MIXED` is there while work
+    is due then.
+    """
+    path = f"{ledger.home}/{RESULT}"
+    version = ledger.logs.version(path)
+    stands = {} if version is None else standing_for(row_metadata(path, version))
+    newest = {name: newest_version(spec, ledger, Side(name)) for name in spec.inputs}
+    told = {name: _told(stands.get(name), seen) for name, seen in newest.items()}
+    mixed = any(one is _OTHER for one in told.values()) or (not stands and any(ledger.due.by_stage().values()))
+    found = {}
+    for name, one in told.items():
+        found[name] = _at(session, spec.inputs[name], newest[name] if mixed or isinstance(one, str) else one)
+    return found | ({MIXED: session.range(1)} if mixed else {})
+
+
+_OTHER = "other"
+
+
+def _told(stands: list[tuple[str, int]] | None, newest: Seen | None) -> Seen | str | None:
+    """Returns the version of an input that facts name, None if the table was not there; `_OTHER` if it is not one."""
+    if stands is None:
+        return newest
+    if not stands:
+        return None
+    if len(stands) > 1 or newest is None or stands[0][0] != newest.id:
+        return _OTHER
+    return replace(newest, version=stands[0][1])
+
+
+def _at(session: SparkSession, side: SideSpec, seen: Seen | None) -> DataFrame:
+    """Returns an input at a version."""
+    columns = [(column.name, column.type) for column in side.columns]
+    if seen is None:
+        return empty(session, columns)
+    rows = session.read.format("delta").option("versionAsOf", seen.version).load(seen.location)
+    if side.pipeline is not None:
+        rows = of_result(rows, side)
+    there = {one.lower() for one in rows.columns}
+    rows = rows.selectExpr(
+        *(quote(of) if of.lower() in there else f"CAST(NULL AS {kind}) AS {quote(of)}" for of, kind in columns)
+    )
+    return rows.where(side.where) if side.where else rows
+
+
+def expected(tables: Mapping[str, DataFrame], spec: QuerySpec, _isolating: bool = False) -> DataFrame:
+    """Returns the rows of the query."""
+    session = tables[RESULT].sparkSession
+    names = {name: f"fk_{uuid.uuid4().hex}" for name in spec.inputs}
+    for name, view in names.items():
+        tables[name].createOrReplaceTempView(view)
+    try:
+        with_ = ", ".join(f"{name} AS (SELECT * FROM {view})" for name, view in names.items())
+        rows = session.sql(f"WITH {with_} SELECT * FROM (\n{spec.sql.strip().rstrip(';')}\n)")
+    finally:
+        for view in names.values():
+            session.catalog.dropTempView(view)
+    named = rows.toDF(*spec.blocks.columns)
+    kinds = {field.name: field.dataType for field in tables[RESULT].schema.fields}
+    return named.select(*[named[quote(name)].cast(kinds[name]).alias(name) for name in spec.blocks.columns])
+
+
+def paired(rows: DataFrame, spec: QuerySpec) -> DataFrame:
+    """Returns rows with a hash of their values, and the number of each among those with one hash.
+
+    Floating-point values, which may differ in their last digits, are not in the hash; they order the copies.
+    """
+    fields = [field for field in rows.schema.fields if field.name in spec.blocks.columns]
+    floats = [field.name for field in fields if isinstance(field.dataType, T.FloatType | T.DoubleType)]
+    content, copy = PAIRED_BY
+    exact = row_hash((field.name, field.dataType) for field in fields if field.name not in floats)
+    order = ", ".join(map(quote, floats)) or "1"
+    hashed = rows.selectExpr("*", f"{exact} AS {content}")
+    return hashed.selectExpr("*", f"ROW_NUMBER() OVER (PARTITION BY {content} ORDER BY {order}) AS {copy}")
+
+
+def pending(tables: Mapping[str, DataFrame], _: Mapping[str, Iterable[int]], __: QuerySpec) -> list[DataFrame]:
+    """Returns that every row is pending if the blocks stand for different versions; otherwise none is."""
+    return [tables[MIXED].select()] if MIXED in tables else []
+
+
+def counted(
+    tables: Mapping[str, DataFrame], spec: QuerySpec, _isolating: bool, _chosen: Callable[[Iterable[str]], str]
+) -> dict[str, DataFrame]:
+    """Returns, per number of a `VerifyReport` that is about the inputs, a frame with as many rows: `left_rows`."""
+    return {"left_rows": reduce(DataFrame.unionAll, (tables[name].selectExpr("1 AS one") for name in spec.inputs))}

@@ -1,0 +1,160 @@
+"""The parts of a pipeline file that only `kind: query` has: inputs by name, one SELECT, and how it is refreshed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from fk_pipeline.contract import Kind
+from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.query.blocks import Query
+from fk_pipeline.kinds.query.kind import QUERY
+from fk_pipeline.kinds.query.parsing import parse_query
+from fk_pipeline.kinds.query.stages_of import kind_of
+from fk_pipeline.spec.base import Strings, problem
+from fk_pipeline.spec.inputs import RESULT_KEY, SideSpec
+from fk_pipeline.spec.model import Output, PipelineSpec
+from fk_pipeline.spec.settings import OwnExpectation, OwnSuites
+from fk_pipeline.spec.sql import Column, SqlTextError, parse_expression, quote
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class QuerySuites(OwnSuites):
+    """The user's expectations of the result."""
+
+    result: tuple[OwnExpectation, ...] = ()
+    """Of the result."""
+
+
+class QuerySpec(PipelineSpec):
+    """One query that is kept up to date, as its pipeline file describes it."""
+
+    inputs: dict[str, SideSpec] = Field(min_length=1)
+    """The tables that the query reads, by the names that it has for them: the result of another pipeline (`pipeline`),
+    or a Delta table where it lies (`table`, with its `key`)."""
+    query: str = Field(min_length=1)
+    """One SELECT in Spark's dialect."""
+    refresh: Literal["auto", "incremental", "full"] = "auto"
+    """How a refresh computes: what changed, or the whole where nothing tells what changed or very much did (`auto`);
+    only what changed, otherwise it is refused, but for the first time (`incremental`); always the whole (`full`)."""
+    key: Strings = ()
+    """The columns of the result, one or a list, that identify a row: what reads the result needs them."""
+    expectations: QuerySuites = Field(default_factory=QuerySuites)
+    """Expectations of your own, of the result."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inputs_have_names(cls, given: Any) -> Any:
+        inputs = given.get("inputs") if isinstance(given, dict) else None
+        for name in inputs if isinstance(inputs, dict) else ():
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise problem(f"{name!r} must start with a letter a-z and go on with a-z, 0-9 and _", "inputs", name)
+        return given
+
+    @property
+    def sql(self) -> str:
+        """The text of the query."""
+        return self.query
+
+    @cached_property
+    def blocks(self) -> Query:
+        """The blocks of the query."""
+        return parse_query(self.query, {name: _visible(side) for name, side in self.inputs.items()})
+
+    @cached_property
+    def definition(self) -> Kind:
+        """The definition of the kind, with a stage per block."""
+        try:
+            return kind_of(self.blocks, self.inputs)
+        except SqlTextError:  # `check_outputs` tells
+            return QUERY
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The names of its inputs, in the order of the pipeline file."""
+        return tuple(map(Side, self.inputs))
+
+    def side(self, side: Side) -> SideSpec:
+        """Returns an input by its name."""
+        return self.inputs[side]
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The columns of the result."""
+        query = self.blocks
+        return tuple(Output(name, quote(name), query.is_plain(name)) for name in query.columns)
+
+    def sql_of(self, stage: str, column: str) -> str | None:
+        """Returns the SQL that computes a column of a block; None if it is that of an input or another block."""
+        block = self.blocks.block(stage)
+        return block.computed(column) if column in block.columns and block.plain(column) is None else None
+
+    def reads(self, output: Output) -> tuple[tuple[Side, Column], ...]:
+        """Returns the columns of inputs that a column of the result is made of."""
+        found = sorted(self.blocks.inputs_of(output.name))
+        columns = ((Side(name), self.inputs[name].column(column)) for name, column in found)
+        return tuple((side, column) for side, column in columns if column is not None)
+
+    def result_key_outputs(self) -> Sequence[tuple[str, str | None, bool]]:
+        """Returns the columns of `key`.
+
+        Raises:
+            PipelineFileError: the file has none.
+        """
+        if not self.key:
+            raise PipelineFileError(
+                "the query has no key",
+                where=str(self.file),
+                why="another pipeline reads its result, whose rows it must tell apart",
+                fix=f"say which columns identify a row, for example key: {self.blocks.columns[0]}",
+            )
+        return [(name, name, False) for name in self.key]
+
+    @property
+    def selected(self) -> dict[Side, tuple[Column, ...]]:
+        """The columns of the inputs that the query reads."""
+        return {side: self.inputs[side].columns for side in self.sides}
+
+    def check_outputs(self) -> None:
+        """Refuses a query that cannot be kept up to date; leaves to the inputs the columns that it reads."""
+        try:
+            read = self.blocks.inputs
+        except SqlTextError as error:
+            raise problem(str(error), "query") from None
+        unread = [name for name in self.inputs if name not in read]
+        if unread:
+            raise problem(f"the query does not read {unread[0]!r}", "inputs", unread[0])
+        for name in self.key:
+            if name not in self.blocks.columns:
+                have = ", ".join(self.blocks.columns)
+                raise problem(f"key column {name!r} is no column of the result; it has {have}", "key")
+        for name, side in self.inputs.items():
+            if side.format != "delta":
+                raise problem("an input is a pipeline (pipeline: FILE) or a Delta table (table: PATH)", "inputs", name)
+        object.__setattr__(self, "inputs", {name: _narrow(side, read[name]) for name, side in self.inputs.items()})
+
+
+def _visible(side: SideSpec) -> tuple[Column, ...]:
+    """Returns the columns of an input that a query can name."""
+    return tuple(c for c in side.columns if c.name != RESULT_KEY or not side.key_of_result)
+
+
+def _narrow(side: SideSpec, read: set[str]) -> SideSpec:
+    """Returns an input with its key and the columns that a query reads."""
+    own = {name.lower() for name in (*side.key, *side.key_of_result)}
+    own |= {path[0].lower() for path in parse_expression(side.where).reads} if side.where else set()
+    columns = [c for c in side.columns if c.name.lower() in read | own]
+    names = {c.name for c in columns}
+    return side.model_copy(
+        update={
+            "schema_": ", ".join(f"{c.quoted} {c.type}" for c in columns),
+            "sensitive": tuple(name for name in side.sensitive if name in names),
+            "descriptions": {name: said for name, said in side.descriptions.items() if name in names},
+        }
+    )

@@ -1,0 +1,410 @@
+"""The stage of a block: brings its table from the versions in its last commit to the newest ones, in one commit.
+
+A refresh (`docs/concepts/queries.md`) knows nothing of batches. With `then` and `now` for the tables at both versions:
+
+    changed  = per table the old and new version of every row that differs
+    anchors  = the anchors of changed rows, old and new, along the joins, through the tables of now
+    touched  = groups, or partitions, of the joined rows of anchors, then and now
+    expected = the block over now, of these anchors, groups or partitions alone
+    commit   = expected against what is stored of them: rows that differ, and no others
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.blocks.hashing import with_row_hash
+from fk_pipeline.cdc.table_versions import Seen
+from fk_pipeline.effects import CountBy, Effect, Reader, Report, RowSet, Upsert
+from fk_pipeline.errors import StageError
+from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, KEY_PART, PART, ROW, Alias, Unit
+from fk_pipeline.kinds.query.kind import ADDED, REMOVED, STANDS_FOR, VERSIONS, WRITTEN, standing_for
+from fk_pipeline.kinds.query.relations import Earlier, Snapshot, changes, more_columns, relations, sql_over
+from fk_pipeline.kinds.query.spec import QuerySpec
+from fk_pipeline.kinds.query.sums import ROWS, sums_of
+from fk_pipeline.kinds.query.tables import is_compared_as_stored, means_of
+from fk_pipeline.spec import quote
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.reader import ABSENT
+from fk_pipeline.store.sizes import UNKNOWN
+
+_BEFORE, _DECISION, _TOUCHED = "_fk_before", "_fk_decision", "_fk_touched"
+
+_SHARE, _ALWAYS_FEW = 0.3, 10_000
+"""The share of changed rows of a table above which a block is computed whole, if they are more than these."""
+
+
+def block(read: Reader) -> list[Effect]:
+    """Returns the effects that bring the table of a block to the newest versions of what it reads."""
+    refresh = _Refresh(read)
+    if refresh.facts and refresh.now == refresh.then and refresh.spec.refresh != "full":
+        return [Report(notes=[f"{refresh.block.name} stands for the newest versions already"])]
+    why = refresh.why_whole()
+    return [refresh.report(why), refresh.upsert(refresh.whole() if why else refresh.changed_part())]
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Rows that the table must have, and what of the table they stand in place of.
+
+    Attributes:
+        rows: the rows: key, hash, values; with a null hash a key of which the table must have no row.
+        keys: the values in `columns` of the stored rows in whose place they stand; None: of all.
+        columns: columns of the table.
+    """
+
+    rows: DataFrame
+    keys: RowSet | None = None
+    columns: tuple[str, ...] = ()
+
+
+class _Refresh:
+    """One refresh of a block: what it reads, at the versions of its last commit and at the newest ones."""
+
+    def __init__(self, read: Reader) -> None:
+        spec: QuerySpec = read.spec
+        self.read, self.spec = read, spec
+        self.block = spec.blocks.block(read.stage)
+        self.tables = {one.name: read.table_of(one.name) for one in spec.blocks.blocks}
+        self.table = self.tables[self.block.name]
+        self.sums = sums_of(self.block) if ROWS in self.table.names else None
+        earlier = {name: self.tables[name] for name in self.block.relations if name in self.tables}
+        self.relations = relations(spec, earlier, self.block)
+        self.now: dict[str, Seen | None] = {name: read.seen(name) for name in self.block.relations}
+        self.facts = read.metadata(self.block.name)
+        self.then = {name: _seen(self.facts, name, found) for name, found in self.now.items()}
+        self.session = read.read(self.block.name).sparkSession
+        self.more = more_columns(spec, self.tables, self.block, self.relations)
+        self.changes: dict[str, RowSet] = {}
+
+    def report(self, why: str) -> Report:
+        """Returns what the run tells: whether the block is computed whole and why, and between which versions."""
+        moved = [
+            f"{name} {'-' if before is None else before.version} to {'-' if after is None else after.version}"
+            for (name, after), before in zip(self.now.items(), self.then.values(), strict=True)
+            if before != after
+        ]
+        how = f"whole, {why}" if why else "what changed"
+        return Report(notes=[f"{self.block.name}: {how}; versions of {', '.join(moved) or 'nothing'}"])
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """What the block reads, at the newest versions."""
+        places = {name: seen.location for name, seen in self.now.items() if seen is not None}
+        at = {name: ABSENT if seen is None else seen.version for name, seen in self.now.items()}
+        found = Snapshot(self.session, self.relations, places, at, self.read.sizes)
+        self.read.on_release(found.reader.release)
+        return found
+
+    def why_whole(self) -> str:
+        """Returns why the block is computed whole; empty if only what changed is, which is known then.
+
+        Raises:
+            StageError: `refresh` is `incremental`, and it is not the first time.
+        """
+        why = self._must_be_whole()
+        if why and self.facts and self.spec.refresh == "incremental":
+            raise StageError(
+                f"block {self.block.name} can only be computed whole: {why}",
+                where=str(self.spec.file),
+                why="refresh is incremental",
+                fix=f"refresh: auto in {self.spec.file}",
+            )
+        return why
+
+    def _must_be_whole(self) -> str:
+        if self.spec.refresh == "full":
+            return "refresh is full"
+        if not self.facts:
+            return "for the first time"
+        for name, after in self.now.items():
+            before = self.then[name]
+            if before is not None and (after is None or after.id != before.id):
+                return f"{name} is another table than before"
+            if before is not None and after is not None and after.version < before.version:
+                return f"{name} went back from version {before.version} to {after.version}"
+        for name, after in self.now.items():
+            before = self.then[name]
+            if before == after or after is None:
+                continue
+            start = before or Seen(after.location, after.id, -1)
+            found = changes(self.session, self.relations[name], start, after)
+            if found is None:
+                return f"the changes of {name} since version {start.version} are gone, or were never kept"
+            self.changes[name] = self.read.cached(found, None)
+        return self._many()
+
+    def _many(self) -> str:
+        """Returns which table has so many changed rows that the whole is cheaper; empty if none has."""
+        for name, rows in self.changes.items():
+            number = rows.at_most if rows.local is not None else rows.frame.count()
+            if number > max(_ALWAYS_FEW, _SHARE * self.snapshot.number(name)):
+                return f"{number:,} rows of {name} changed"
+        return ""
+
+    # ------------------------------------------------------------------------------------------------ what is computed
+    def whole(self) -> _Part:
+        """Returns all rows of the block."""
+        frames = self._all()
+        if self.sums is not None:
+            return _Part(self._shown(sql_over(frames, self._numbers)))
+        return _Part(self._hashed(sql_over(frames, lambda tables: self.block.of(tables, self.more))))
+
+    def _all(self) -> dict[str, DataFrame]:
+        """Returns, per alias, all its rows."""
+        return {one.name: self.snapshot.rows(one.relation) for one in self.block.aliases}
+
+    def changed_part(self) -> _Part:
+        """Returns the rows of the anchors, groups or partitions that changes touch."""
+        anchors = self._anchors()
+        if not anchors.at_most:
+            return _Part(self.read.read(self.table.name).limit(0).drop(s.BATCH, s.CHANGED_AT), anchors)
+        then, now = self._frames(anchors)
+        if self.block.unit is Unit.ROW:
+            rows = sql_over(now, lambda tables: self.block.of(tables, self.more))
+            return _Part(self._hashed(rows), anchors, tuple(anchors.frame.columns))
+        return self._by_group([then, now]) if self.sums is None else self._by_arithmetic([then, now])
+
+    def _by_group(self, both: list[dict[str, DataFrame]]) -> _Part:
+        """Returns the groups, or partitions, of joined rows of anchors, then or now, computed from all their rows."""
+        values = [f"{sql} AS {GROUP_VALUE.format(number)}" for number, sql in enumerate(self.block.values)]
+        of_one = values or ["1 AS _fk_one"]
+        joined = [sql_over(frames, lambda tables: self.block.joined(tables, of_one)) for frames in both]
+        column = ROW if self.block.unit is Unit.GROUP else PART
+        touched = with_row_hash(
+            reduce(DataFrame.unionByName, joined).distinct(), column, _values(self.block.by), "FALSE"
+        )
+        keys = self.read.cached(touched, None)
+        same = [f"{_TOUCHED}.{GROUP_VALUE.format(n)} <=> {sql}" for n, sql in enumerate(self.block.values)]
+        frames = self._all() | ({_TOUCHED: keys.frame} if same else {})
+
+        def sql(tables: Mapping[str, str]) -> str:
+            of_touched = f"EXISTS (SELECT 1 FROM {tables.get(_TOUCHED)} AS {_TOUCHED} WHERE {' AND '.join(same)})"
+            return self.block.of(tables, self.more, of_touched if same else "")
+
+        return _Part(self._hashed(sql_over(frames, sql)), keys, (column,))
+
+    def _by_arithmetic(self, both: list[dict[str, DataFrame]]) -> _Part:
+        """Returns the groups of joined rows of anchors, from their numbers and what the anchors gave and give."""
+        names, groups = [*self._kept()], _values(self.block.by)
+        # Counts and sums are added by SUM alone: `+` and `*` of long DECIMALs lose digits.
+        signed = [
+            sql_over(frames, self._numbers).selectExpr(*groups, *(f"{sign}{name} AS {name}" for name in names))
+            for frames, sign in zip(both, ("-", ""), strict=True)
+        ]
+        added = _summed(reduce(DataFrame.unionByName, signed), groups, names)
+        keys = self.read.cached(with_row_hash(added, ROW, groups, "FALSE"), None)
+        stored = self.read.with_keys(self.block.name, keys, {ROW: ROW}, needed=names).select(ROW, *names)
+        totals = _summed(stored.unionByName(keys.frame.select(ROW, *names)), [ROW], names)
+        kinds = dict(self.table.columns)
+        sums = [f"CAST({name} AS {kinds[name]}) AS {name}" for name in names]
+        rows = keys.frame.drop(*names).join(totals, ROW).selectExpr(*groups, *sums)
+        return _Part(self._shown(rows), keys, (ROW,))
+
+    def _kept(self) -> dict[str, str]:
+        """Returns the hidden columns: name and SQL."""
+        return {} if self.sums is None else self.sums.numbers(dict(self.table.columns))
+
+    def _numbers(self, tables: Mapping[str, str]) -> str:
+        """SQL: the hidden columns of each group."""
+        values = [f"{sql} AS {GROUP_VALUE.format(number)}" for number, sql in enumerate(self.block.values)]
+        sql = self.block.joined(tables, [*values, *(f"{sql} AS {name}" for name, sql in self._kept().items())])
+        return f"{sql} GROUP BY {', '.join(self.block.values)}" if self.block.by else sql
+
+    def _shown(self, numbers: DataFrame) -> DataFrame:
+        """Returns groups with the columns of the block, given their numbers; one without rows has no hash."""
+        assert self.sums is not None
+        types = dict(self.table.columns) | means_of(self.session, self.sums, dict(self.table.columns))
+        made = self.sums.values(types)
+        inner = numbers.selectExpr(*numbers.columns, *(f"{sql} AS {quote(name)}" for name, sql in made.items()))
+        keep, hidden = self.block.keep, [*_values(self.block.by), *self._kept()]
+        if keep is not None:
+            kept = [f"{sql} AS {quote(name)}" for sql, name in zip(keep.columns, self.block.columns, strict=True)]
+            inner = sql_over(
+                {"rows": inner},
+                lambda tables: f"SELECT {', '.join((*kept, *hidden))} FROM {tables['rows']} AS {quote(keep.alias)}",
+            )
+        return self._hashed(inner, f"{ROWS} = 0" if self.block.by else "FALSE")
+
+    def _frames(self, anchors: RowSet) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
+        """Returns, per alias, its rows then and now, of the anchor only those given.
+
+        Of a large table that is joined to few rows, only those are read that these rows ask for, then or now.
+        """
+        now, then = self.snapshot, Earlier(self.snapshot, self.changes)
+        before, after, few = dict[str, DataFrame](), dict[str, DataFrame](), dict[str, list[RowSet]]()
+        for one in self.block.aliases:
+            parents = few.get(one.parent, [])
+            wanted, columns = self._asked(one, parents) if one.parent else (anchors, self._anchor_columns())
+            if wanted is None or wanted.at_most > self.read.few:
+                before[one.name], after[one.name] = then.rows(one.relation), now.rows(one.relation)
+                continue
+            rows = now.with_keys(one.relation, wanted, columns)
+            few[one.name], after[one.name], before[one.name] = [rows], rows.frame, rows.frame
+            if one.relation in self.changes:
+                old = self.read.cached(then.with_keys(one.relation, rows, wanted, columns), None)
+                few[one.name], before[one.name] = [rows, old], old.frame
+        return before, after
+
+    def _anchor_columns(self) -> dict[str, str]:
+        """Returns, per key column of the anchor, its name among anchors."""
+        return {name: ANCHOR.format(n) for n, name in enumerate(self.relations[self.block.anchor.relation].keys)}
+
+    def _asked(self, alias: Alias, parents: Sequence[RowSet]) -> tuple[RowSet | None, dict[str, str]]:
+        """Returns the values by which rows of a table are joined to few rows, and per column of it their names there.
+
+        None if the table is not large, or is not joined by columns alone.
+        """
+        names = self._equal(alias)
+        if not parents or not names or not self.snapshot.is_large(alias.relation):
+            return None, {}
+        return self._distinct(parents, [*names.values()]), names
+
+    def _distinct(self, some: Sequence[RowSet], names: list[str]) -> RowSet:
+        """Returns the values of some columns of rows, each once."""
+        local = [rows.local for rows in some if rows.local is not None]
+        if len(local) == len(some):
+            values = pa.concat_tables([rows.select(names) for rows in local]).group_by(names).aggregate([])
+            if len(values):
+                return self.read.held(values)
+        both = reduce(DataFrame.union, (rows.frame.select(*map(quote, names)) for rows in some))
+        return self.read.cached(both.distinct(), None)
+
+    def _equal(self, alias: Alias) -> dict[str, str]:
+        """Returns, per column of a table that is equal to one of its parent in matching rows, the name of that column.
+
+        Columns whose values Spark compares otherwise than they are stored, or of two types, are left out.
+        """
+        parent = next(one for one in self.block.aliases if one.name == alias.parent)
+        own, its = (self._columns(one.relation) for one in (alias, parent))
+        pairs = ((own[one], its[other]) for one, other in alias.equal)
+        return {name: of for (name, kind), (of, other) in pairs if kind == other and is_compared_as_stored(kind)}
+
+    def _columns(self, relation: str) -> dict[str, tuple[str, str]]:
+        """Returns the name and type of each column of a relation, by its name in lower case."""
+        return {name.lower(): (name, kind.upper()) for name, kind in self.relations[relation].table.columns}
+
+    def _anchors(self) -> RowSet:
+        """Returns the keys of the anchors whose joined rows may differ."""
+        parts = [
+            self._traced(one, self.changes[one.relation]) for one in self.block.aliases if one.relation in self.changes
+        ]
+        if not parts:
+            none = self.snapshot.rows(self.block.anchor.relation).limit(0)
+            parts = [none.selectExpr(*(f"{quote(key)} AS {of}" for key, of in self._anchor_columns().items()))]
+        return self.read.cached(reduce(DataFrame.unionByName, parts).distinct(), None)
+
+    def _traced(self, alias: Alias, changed: RowSet) -> DataFrame:
+        """Returns the keys of the anchors of changed rows of a table, old and new, found along the joins."""
+        both = [changed.frame.where(f"{one} IS NOT NULL").select(f"{one}.*") for one in ("_fk_old", "_fk_new")]
+        rows = reduce(DataFrame.unionByName, both)
+        for child, parent in itertools.pairwise(self.block.steps(alias)):
+            names = {of: own for own, of in self._equal(child).items()}
+            kept = self.read.cached(rows, None)
+            wanted = self._distinct([kept], [*names.values()]) if names else None
+            if wanted is None or wanted.at_most > self.read.few:
+                parents = self.snapshot.rows(parent.relation)
+            else:
+                parents = self.snapshot.with_keys(parent.relation, wanted, names).frame
+            rows = self._matching(child, parent, kept.frame, parents)
+        return rows.selectExpr(*(f"{quote(key)} AS {of}" for key, of in self._anchor_columns().items()))
+
+    @staticmethod
+    def _matching(child: Alias, parent: Alias, rows: DataFrame, parents: DataFrame) -> DataFrame:
+        """Returns the rows of the parent of a table that some rows of the table match."""
+        on = " AND ".join(child.path)
+
+        def sql(tables: Mapping[str, str]) -> str:
+            of_child, of_parent = (f"{tables[one.name]} AS {quote(one.name)}" for one in (child, parent))
+            return f"SELECT {quote(parent.name)}.* FROM {of_parent} LEFT SEMI JOIN {of_child} ON {on}"
+
+        return sql_over({child.name: rows, parent.name: parents}, sql)
+
+    # ------------------------------------------------------------------------------------------------ what is committed
+    def _hashed(self, rows: DataFrame, gone: str = "FALSE") -> DataFrame:
+        """Returns rows with the hashes of key, partition and values; the last is null where `gone` (SQL) holds."""
+        names, groups = self.table.names, _values(self.block.by)
+        if PART in names:
+            rows = with_row_hash(rows, PART, groups, "FALSE")
+        if ROW in names:
+            prefixes = tuple(one.format("") for one in (ANCHOR, KEY_PART))
+            joined = [name for name in rows.columns if name.startswith(prefixes)]
+            rows = with_row_hash(rows, ROW, groups if self.block.unit is Unit.GROUP else joined, "FALSE")
+        rows = with_row_hash(rows, s.HASH, self.block.columns, gone)
+        return rows.select(*[quote(name) for name in names if name not in (s.BATCH, s.CHANGED_AT)])
+
+    def upsert(self, part: _Part) -> Upsert:
+        """Returns the effect that writes the rows which differ from what is stored, with the versions."""
+        name, batch = self.table.name, int(self.read.known[-1])
+        is_first = not self.read.rows(name)
+        changed = self._first(part.rows) if is_first else self._differing(part)
+        rows = changed.selectExpr("*", f"{batch} AS {s.BATCH}", f"CURRENT_TIMESTAMP() AS {s.CHANGED_AT}")
+        all_at_once = is_first and part.keys is None
+        kept = self.read.planned(rows, UNKNOWN) if all_at_once else self.read.cached(rows, None)
+        counted = CountBy(s.BATCH, _DECISION, stored=s.BATCH, first=ADDED if is_first else "")
+        number, facts = kept.at_most, self._facts()
+        if all_at_once:  # they are written as they are computed, and counted in the table
+            number = max(self.read.few + 1, self.snapshot.number(self.block.anchor.relation))
+        return Upsert(name, kept, number, s.DELETED, counted=counted, new=ADDED, metadata=facts, always=True)
+
+    def _first(self, rows: DataFrame) -> DataFrame:
+        """Returns all rows as new ones.
+
+        Groups without rows are found by their number: for a condition on the hash Spark would compute it twice.
+        """
+        there = rows.where(f"{ROWS} > 0") if self.sums is not None and self.block.by else rows
+        return there.selectExpr("*", f"'{ADDED}' AS {_DECISION}", f"FALSE AS {s.DELETED}")
+
+    def _differing(self, part: _Part) -> DataFrame:
+        """Returns the rows that differ from what is stored, and the keys of those that are gone."""
+        keys, numbers = [*self.table.keys], [*self._kept()]
+        stored, needed = self.read.read(self.table.name), [*keys, s.HASH, *numbers]
+        if part.keys is not None and not part.keys.at_most:
+            stored = stored.limit(0)
+        elif part.keys is not None:
+            same = {column: column for column in part.columns}
+            stored = self.read.with_keys(self.table.name, part.keys, same, needed=[*needed, *same])
+            stored = stored.join(part.keys.frame.select(*same), [*same], "left_semi")
+        before = stored.selectExpr(*map(quote, keys), f"STRUCT({', '.join((s.HASH, *numbers))}) AS {_BEFORE}")
+        both = part.rows.join(before, keys, "full")
+        there = f"STRUCT({', '.join((s.HASH, *numbers))})"
+        differs = f"IF({s.HASH} IS NULL, {_BEFORE} IS NOT NULL, NOT ({there} <=> {_BEFORE}))"
+        decided = (
+            f"CASE WHEN {s.HASH} IS NULL THEN '{REMOVED}' WHEN {_BEFORE} IS NULL THEN '{ADDED}' ELSE '{WRITTEN}' END"
+        )
+        told = (f"{decided} AS {_DECISION}", f"{s.HASH} IS NULL AS {s.DELETED}")
+        return both.where(differs).selectExpr("*", *told).drop(_BEFORE)
+
+    def _facts(self) -> dict[str, Any]:
+        """Returns what the commit says of its rows: which versions they were made of, and which they stand for."""
+        versions = {name: [seen.id, seen.version] for name, seen in self.now.items() if seen is not None}
+        stands: dict[str, set[tuple[str, int]]] = {}
+        for name, seen in self.now.items():
+            own = {name: [] if seen is None else [(seen.id, seen.version)]}
+            for of, some in (own if name in self.spec.inputs else standing_for(self.read.metadata(name))).items():
+                stands.setdefault(of, set()).update(some)
+        return {VERSIONS: versions, STANDS_FOR: {name: sorted(some) for name, some in stands.items()}}
+
+
+def _summed(rows: DataFrame, by: list[str], names: list[str]) -> DataFrame:
+    """Returns the sums of some columns per group."""
+    return rows.groupBy(*by).agg(*(F.sum(name).alias(name) for name in names))
+
+
+def _values(by: tuple[Any, ...]) -> list[str]:
+    """Returns the names of the columns with the values of a group or partition."""
+    return [GROUP_VALUE.format(number) for number in range(len(by))]
+
+
+def _seen(facts: Mapping[str, Any], name: str, now: Seen | None) -> Seen | None:
+    """Returns the version of a relation that facts name, where the relation is now."""
+    found = (facts.get(VERSIONS) or {}).get(name)
+    return None if found is None else Seen("" if now is None else now.location, str(found[0]), int(found[1]))

@@ -1,0 +1,64 @@
+"""The stages and tables of a query, which follow from its blocks. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from fk_pipeline.contract import Input, Kind, Role, StageDef, TableDef
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.query.blocks import Block, Query, Unit
+from fk_pipeline.kinds.query.kind import ADDED, HERE, QUERY, REMOVED, RESULT, WRITTEN
+from fk_pipeline.spec.sql import quote
+
+_RESULT = "The rows of the query.\n"
+
+_UNIT = {
+    Unit.ROW: "The joined rows of a changed anchor replace those that it had.",
+    Unit.GROUP: "The groups in which the joined rows of changed anchors stood and stand are computed again.",
+    Unit.PARTITION: "The partitions in which the joined rows of changed anchors stood and stand are computed again.",
+}
+"""Per unit of a block, what a refresh computes."""
+
+
+def kind_of(query: Query, inputs: Iterable[str]) -> Kind:
+    """Returns the kind with the inputs, tables and stages of a query."""
+    names = [block.name for block in query.blocks]
+    stages = tuple(_stage(block, names) for block in query.blocks)
+    first = {one: next((stage.name for stage in stages if one in stage.inputs), RESULT) for one in inputs}
+    return replace(
+        QUERY,
+        inputs=tuple(Input(Side(one), first[one], "") for one in inputs),
+        tables=tuple(TableDef(name, Role.RESULT if name == RESULT else Role.BLOCK, name) for name in names),
+        stages=stages,
+        rebuilt_by={"query": tuple(names)},
+    )
+
+
+def _stage(block: Block, blocks: Iterable[str]) -> StageDef:
+    read = tuple(one for one in block.relations if one in blocks)
+    return StageDef(
+        block.name,
+        description=described(block),
+        upstream=read,
+        reads=(*read, block.name),
+        inputs=tuple(Side(one) for one in block.relations if one not in read),
+        counts={"changed": (ADDED, WRITTEN, REMOVED)},
+        full_share=0.3,
+        run=f"{HERE}.stages:block",
+        views=f"{HERE}.rules:block_views",
+    )
+
+
+def described(block: Block) -> str:
+    """Returns what a block is, in Markdown."""
+    joined = [f"{'left ' if one.how else ''}joined to {quote(one.relation)} as {one.name}" for one in block.aliases[1:]]
+    from_ = ", ".join([f"{quote(block.anchor.relation)} as {block.anchor.name} (the anchor)", *joined])
+    by = ", ".join(block.values)
+    unit = {
+        Unit.ROW: "",
+        Unit.GROUP: f" grouped by {by or 'nothing'}",
+        Unit.PARTITION: f" in partitions by {by or 'nothing'}",
+    }
+    what = _RESULT if block.name == RESULT else "A block of the query.\n"
+    return f"{what}\nRows of {from_}{unit[block.unit]}. {_UNIT[block.unit]}\n"

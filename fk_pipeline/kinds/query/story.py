@@ -1,0 +1,366 @@
+"""The story of a row of a query: what it is made of, down to the inputs; of a row that is not there, what took it out.
+
+It is told over the versions that the blocks stand for, by the SQL of the blocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NoReturn
+
+from pyspark.sql import DataFrame, SparkSession
+
+from fk_pipeline.blocks.hashing import with_row_hash
+from fk_pipeline.blocks.landed_versions import newest_version
+from fk_pipeline.cdc.table_versions import Seen
+from fk_pipeline.contract import loaded
+from fk_pipeline.errors import FkPipelineError, UsageError
+from fk_pipeline.export import json_rows
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, KEY_PART, ROW, Block, Unit
+from fk_pipeline.kinds.query.kind import RESULT, VERSIONS
+from fk_pipeline.kinds.query.relations import Snapshot, more_columns, relations, sql_over
+from fk_pipeline.kinds.query.spec import QuerySpec
+from fk_pipeline.kinds.query.tables import layout_of
+from fk_pipeline.spec import quote
+from fk_pipeline.spec.keys import shown, value_from_text
+from fk_pipeline.spec.load import load_spec
+from fk_pipeline.spec.sql import Column
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.reader import ABSENT, TableReader
+from fk_pipeline.store.tables import StoredTables
+
+SHOWN = 5
+"""The most rows of a result, and of what one of them is made of, that a story tells."""
+
+
+@dataclass(frozen=True)
+class InputRow:
+    """A row that a row of the result is made of, directly or through blocks.
+
+    Attributes:
+        block: the block that reads it.
+        alias: what it is called there.
+        relation: the input, or the block, that it is a row of.
+        row: its columns that are read; None: a left join found none.
+        batch: of a row of a pipeline's result, the batch that brought it; None if that is not known.
+        file: and the landing file.
+        more: the command that tells its story; empty for a row of a block, or of a table of somebody else.
+    """
+
+    block: str
+    alias: str
+    relation: str
+    row: dict[str, Any] | None
+    batch: int | None = None
+    file: str = ""
+    more: str = ""
+
+
+@dataclass(frozen=True)
+class RowStory:
+    """One row of the result, and what it is made of.
+
+    Attributes:
+        row: the row.
+        batch: the look at the inputs after which it was last written.
+        made_of: the rows that it is made of; of a group, or of many, the first few.
+        of: the number of joined rows that it is made of.
+    """
+
+    row: dict[str, Any]
+    batch: int
+    made_of: tuple[InputRow, ...]
+    of: int
+
+
+@dataclass(frozen=True)
+class QueryStory:
+    """What is known of the rows of the result with some values.
+
+    Attributes:
+        asked: the values.
+        rows: the rows with them, the first few.
+        missing: if there is none, the steps of the query and the number of rows that are left after each.
+        due: the due batches per stage.
+    """
+
+    asked: dict[str, str]
+    rows: tuple[RowStory, ...]
+    missing: tuple[tuple[str, str, int], ...] = ()
+    due: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether each row is made of something, or the row that is not there would be made of nothing."""
+        if self.rows:
+            return all(one.of for one in self.rows)
+        return any(not left for _, _, left in self.missing)
+
+    @property
+    def heading(self) -> str:
+        """The name of the row."""
+        return f"Row {','.join(f'{name}={value}' for name, value in self.asked.items())}"
+
+    @property
+    def note(self) -> str:
+        """The meaning of a mark in the events: there is none."""
+        return ""
+
+    def events(self) -> list[tuple[int, str, str, str]]:
+        """Returns the rows that the result is made of: batch, what it is, its values, landing file."""
+        return [
+            (one.batch or 0, f"{one.relation} as {one.alias}", _text(one.row), one.file)
+            for story in self.rows
+            for one in story.made_of
+        ]
+
+    def sentences(self) -> list[str]:
+        """Returns the present state in sentences, the conclusion last."""
+        found = []
+        for story in self.rows:
+            number = "1 joined row" if story.of == 1 else f"{story.of:,} joined rows"
+            found.append(f"The result has {_text(story.row)}, made of {number}; written in batch {story.batch}.")
+        found += dict.fromkeys(f"More: {one.more}" for story in self.rows for one in story.made_of if one.more)
+        for block, step, left in self.missing:
+            found.append(f"{block}: {step}: {left:,} row{'' if left == 1 else 's'} left.")
+        if self.as_expected:
+            return [*found, "The result is as it should be." if self.rows else "So the result has no such row."]
+        if self.due:
+            return [*found, "Work is due that may change it."]
+        return [*found, "That is wrong: fk-pipeline verify tells more."]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the story as a JSON object."""
+        return {**asdict(self), "as_expected": self.as_expected}
+
+
+def _text(row: Mapping[str, Any] | None) -> str:
+    if row is None:
+        return "no row"
+    return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in row.items())
+
+
+def explain(read: TableReader, spec: QuerySpec, ledger: Ledger, said: str) -> QueryStory:
+    """Returns the story of the rows of the result with some values.
+
+    Args:
+        read: the tables.
+        spec: the pipeline.
+        ledger: its ledger.
+        said: `a=1,b=2` with columns of the result, or the value of `key` if that is one column.
+
+    Raises:
+        UsageError: the text names no columns of the result.
+    """
+    return _Telling(read, spec, ledger).story(said)
+
+
+class _Telling:
+    """Tells stories over the versions that each block stands for."""
+
+    def __init__(self, read: TableReader, spec: QuerySpec, ledger: Ledger) -> None:
+        self.read, self.spec, self.ledger = read, spec, ledger
+        self.session: SparkSession = read.warehouse.session
+        self.tables = {table.name: table for table in layout_of(self.session, spec).tables}
+        self.others: dict[str, Callable[[dict[str, Any]], tuple[int | None, str, str]]] = {}
+
+    def story(self, said: str) -> QueryStory:
+        """Returns the story of the rows with some values."""
+        kinds = dict(self.tables[RESULT].columns)
+        asked = _asked(said, self.spec)
+        own = " AND ".join(_is(quote(name), value, kinds[name]) for name, value in asked.items())
+        due = {stage: [*map(int, batches)] for stage, batches in self.ledger.due.by_stage().items()}
+        stored = self.read.read(RESULT).where(own).orderBy(*map(quote, self.spec.blocks.columns)).limit(SHOWN)
+        visible = json_rows(stored.select(*map(quote, self.spec.blocks.columns)))
+        rows = [row.asDict() for row in stored.collect()]
+        told = []
+        for row, values in zip(rows, visible, strict=True):
+            number, made = self._made(RESULT, row)
+            told.append(RowStory(values, int(row["_fk_batch"]), tuple(made), number))
+        missing = () if rows else tuple(self._missing(RESULT, asked))
+        return QueryStory(asked, tuple(told), missing, due)
+
+    def _snapshot(self, block: Block) -> Snapshot:
+        """Returns what a block reads, at the versions in its last commit."""
+        found = relations(self.spec, {n: self.tables[n] for n in block.relations if n in self.tables}, block)
+        facts = self.read.metadata(block.name).get(VERSIONS) or {}
+        places, versions = {}, {}
+        for name in block.relations:
+            place = self._place(name)
+            versions[name] = int(facts[name][1]) if name in facts and place else ABSENT
+            places[name] = place
+        return Snapshot(self.session, found, places, versions, self.read.sizes)
+
+    def _place(self, name: str) -> str:
+        if name in self.tables:
+            return self.read.warehouse.path(name)
+        seen: Seen | None = newest_version(self.spec, self.ledger, Side(name))
+        return "" if seen is None else seen.location
+
+    def _made(self, name: str, row: Mapping[str, Any]) -> tuple[int, list[InputRow]]:
+        """Returns the number of joined rows that a stored row of a block is made of, and the first few."""
+        block = self.spec.blocks.block(name)
+        at, keys = self._snapshot(block), {of: row[of] for of in self.tables[name].keys}
+        frames = {one.name: at.rows(one.relation) for one in block.aliases}
+        columns = [
+            f"STRUCT({', '.join(f'{quote(one.name)}.{quote(of)}' for of in frames[one.name].columns)}) AS _of_{number}"
+            for number, one in enumerate(block.aliases)
+        ]
+        more = more_columns(self.spec, self.tables, block, at.relations)
+        own = [f"{sql} AS {of}" for of, sql in more.items()]
+        joined = sql_over(frames, lambda tables: block.joined(tables, [*columns, *own]))
+        if ROW in keys:
+            prefix = (GROUP_VALUE,) if block.unit is Unit.GROUP else (ANCHOR, KEY_PART)
+            hashed = [of for of in joined.columns if of.startswith(tuple(one.format("") for one in prefix))]
+            joined = with_row_hash(joined, ROW, hashed, "FALSE")
+        for of, value in keys.items():
+            joined = joined.where(joined[of].eqNullSafe(value))
+        joined = joined.persist()
+        try:
+            number, some = joined.count(), [one.asDict() for one in joined.limit(SHOWN).collect()]
+            shown_rows = [json_rows(joined.limit(SHOWN).select(f"_of_{n}.*")) for n in range(len(block.aliases))]
+        finally:
+            joined.unpersist()
+        return number, [*self._told(block, at, some, shown_rows)]
+
+    def _told(
+        self, block: Block, at: Snapshot, rows: Sequence[Mapping[str, Any]], shown_rows: Sequence[Any]
+    ) -> Iterator[InputRow]:
+        """Yields the rows of each table in joined rows; in place of a row of a block, what that is made of."""
+        for place, row in enumerate(rows):
+            for number, alias in enumerate(block.aliases):
+                there, values = row[f"_of_{number}"].asDict(), shown_rows[number][place]
+                relation = at.relations[alias.relation]
+                if all(there[key] is None for key in relation.keys):
+                    yield InputRow(block.name, alias.name, alias.relation, None)
+                elif alias.relation in self.tables:
+                    yield from self._made(alias.relation, there)[1]
+                else:
+                    yield self._origin(block, alias.name, alias.relation, values)
+
+    def _origin(self, block: Block, alias: str, name: str, values: dict[str, Any]) -> InputRow:
+        """Returns a row of an input, with the batch and file that brought it if a pipeline tells."""
+        side = self.spec.inputs[name]
+        if side.pipeline is None:
+            return InputRow(block.name, alias, name, values)
+        if name not in self.others:
+            self.others[name] = _teller(self.session, self.spec, name)
+        batch, file, more = self.others[name](values)
+        return InputRow(block.name, alias, name, values, batch, file, more)
+
+    # ------------------------------------------------------------------------------------------------ a row that is not
+    def _missing(self, name: str, asked: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
+        """Yields the steps of a block, each with the number of rows with some values that are left after it."""
+        block = self.spec.blocks.block(name)
+        at, kinds = self._snapshot(block), dict(self.tables[name].columns)
+        frames = {one.name: at.rows(one.relation) for one in block.aliases}
+        wanted = [
+            (_is(sql, value, kinds[of]), {column.table for column in block.read_by(sql)})
+            for of, value in asked.items()
+            if (sql := block.made_of(of)) is not None
+        ]
+        there: set[str] = set()
+        for number, alias in enumerate(block.aliases):
+            there.add(alias.name)
+            conditions = [sql for sql, of in wanted if of <= there]
+            step = f"{alias.relation} as {alias.name}" if not number else f"joined to {alias.relation} as {alias.name}"
+            if conditions:
+                step += f", with {' and '.join(conditions)}"
+            left = self._left(block, frames, number + 1, conditions)
+            yield name, step, left
+            if not left:
+                yield from self._missing_in(alias.relation, block, asked)
+                return
+        conditions = [sql for sql, _ in wanted]
+        for condition in block.conditions():
+            conditions.append(condition)
+            left = self._left(block, frames, len(block.aliases), conditions)
+            yield name, f"where {condition}", left
+            if not left:
+                return
+        after = [one for one in (block.having(), block.keep.where if block.keep is not None else "") if one]
+        if after:
+            yield name, f"of the {block.unit} {' and '.join(after)}", 0
+
+    def _missing_in(self, relation: str, block: Block, asked: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
+        """Yields the steps of an earlier block that lacks a row, if the values are those of its columns."""
+        if relation not in self.tables:
+            return
+        columns = {of.lower(): of for of in self.spec.blocks.block(relation).columns}
+        inner = {}
+        for of, value in asked.items():
+            plain = block.plain(of)
+            if plain is not None and plain[0] == relation:
+                inner[columns[plain[1].lower()]] = value
+        if inner:
+            yield from self._missing(relation, inner)
+
+    def _left(self, block: Block, frames: Mapping[str, DataFrame], number: int, conditions: Sequence[str]) -> int:
+        """Returns the number of rows of the first tables of a block that meet some conditions."""
+        some = {one.name: frames[one.name] for one in block.aliases[:number]}
+        rows = sql_over(some, lambda tables: block.first(tables, number, conditions))
+        return rows.limit(1_000_000).count()
+
+
+def _asked(said: str, spec: QuerySpec) -> dict[str, str]:
+    """Returns columns of the result with values as text.
+
+    Raises:
+        UsageError: the text names no columns of the result.
+    """
+    names = {name.lower(): name for name in spec.blocks.columns}
+    starts = [*re.finditer(rf"(?:^|,)\s*({'|'.join(map(re.escape, names))})=", said, re.IGNORECASE)]
+    if starts and starts[0].start() == 0:
+        ends = [*(one.start() for one in starts[1:]), len(said)]
+        return {names[one[1].lower()]: said[one.end() : end] for one, end in zip(starts, ends, strict=True)}
+    if len(spec.key) == 1:
+        return {spec.key[0]: said}
+    example = ",".join(f"{name}=..." for name in spec.key or spec.blocks.columns[:2])
+    raise UsageError(f"--key: {said!r} names no columns of the result", fix=f"--key {example}")
+
+
+def _is(sql: str, value: str, kind: str) -> str:
+    """SQL (BOOLEAN): a value, given as text, is that of an expression; `null` is null."""
+    if value == "null":
+        return f"{sql} IS NULL"
+    return f"{sql} = {value_from_text(value, Column('value', kind))}"
+
+
+def _teller(
+    session: SparkSession, spec: QuerySpec, name: str
+) -> Callable[[dict[str, Any]], tuple[int | None, str, str]]:
+    """Returns a function from a row of an input to the batch and file that brought it, and the command for more."""
+    other = load_spec(spec.file.parent / str(spec.inputs[name].pipeline))
+    stored = StoredTables(session, other.home)
+    layout = loaded(other.definition.layout)(session, other)
+    ledger = Ledger(other.home, other.definition)
+
+    def told(row: dict[str, Any]) -> tuple[int | None, str, str]:
+        keys = {of: row.get(of) for of, _, _ in other.result_key_outputs()}
+        text = shown({of: "null" if value is None else value for of, value in keys.items()})
+        more = f"fk-pipeline explain {other.file} --key '{text}'"
+        try:
+            events = loaded(other.definition.explain)(TableReader(stored, layout.tables), other, ledger, text).events()
+        except FkPipelineError:
+            return None, "", more
+        counting = [one for one in events if one[1].endswith("*")] or events[-1:]
+        batch, _, _, landed = counting[-1] if counting else (None, "", "", "")
+        return batch, landed, more
+
+    return told
+
+
+def impact(_: TableReader, spec: QuerySpec, *__: Any) -> NoReturn:
+    """Refuses: a query has no right side.
+
+    Raises:
+        UsageError: always.
+    """
+    raise UsageError(
+        "impact tells how many rows of the result a change of a right row concerns, and a query has no right side",
+        where=str(spec.file),
+        fix="fk-pipeline plan tells how changes of each input are brought through",
+    )

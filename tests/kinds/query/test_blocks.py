@@ -1,0 +1,311 @@
+"""What a query is taken apart into, the SQL that its parts write, and what is refused. No Spark."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.kinds.query.blocks import Block, Query
+from fk_pipeline.kinds.query.parsing import parse_query
+from fk_pipeline.spec import load_spec
+from fk_pipeline.spec.sql import SqlTextError, parse_columns
+from tests.kinds.query.model import TABLES, put, random_query, random_row, text_of
+
+FACT = "id BIGINT, dim BIGINT, kind STRING, v BIGINT, day DATE, tags ARRAY<STRING>"
+INPUTS = {"fact": parse_columns(FACT), "dim": parse_columns("id BIGINT, region BIGINT, w BIGINT")}
+INPUTS |= {"region": parse_columns("id BIGINT, zone STRING"), "one": parse_columns("Id BIGINT")}
+
+GROUPS = "SELECT dim, COUNT(*) AS n FROM fact GROUP BY dim"
+
+
+def shown(block: Block) -> str:
+    """Returns a block in one line: its tables with their parents, its unit with its values, what is kept of it."""
+    tables = ", ".join(
+        f"{one.name}={one.relation}" + (f" {one.how or 'inner'} {one.parent}" if one.parent else "")
+        for one in block.aliases
+    )
+    by = f" by {', '.join(block.values)}" if block.values else ""
+    keep = f" keep {block.keep.where}" if block.keep is not None else ""
+    return f"{block.name}: {block.unit}{by} of {tables}{keep}".replace("`", "")
+
+
+@pytest.mark.parametrize(
+    ("query", "blocks"),
+    {
+        "SELECT F.id, d.w FROM FACT F LEFT JOIN Dim d ON d.id = f.dim AND d.w > 3 JOIN region r ON r.id = D.region": [
+            "result: row of f=fact, d=dim LEFT f, r=region inner d"
+        ],
+        "SELECT f.id FROM fact f, dim d, region r WHERE d.id = f.dim AND (r.id = d.region AND f.v > 0)": [
+            "result: row of f=fact, d=dim inner f, r=region inner d"
+        ],
+        "SELECT f.id FROM fact f JOIN fact g ON f.dim = g.id": ["result: row of f=fact, g=fact inner f"],
+        "SELECT f.id FROM fact f JOIN dim d USING (id)": ["result: row of f=fact, d=dim inner f"],
+        f"{GROUPS} HAVING COUNT(*) > 1 ORDER BY n": ["result: group by fact.dim of fact=fact"],
+        "SELECT COUNT(*) AS n FROM fact": ["result: group of fact=fact"],
+        f"SELECT n FROM ({GROUPS}) g WHERE n > 1": ["result: group by fact.dim of fact=fact keep g.n > 1"],
+        "SELECT DISTINCT dim, kind FROM fact": ["result: group by fact.dim, fact.kind of fact=fact"],
+        f"SELECT DISTINCT n FROM ({GROUPS}) g": ["g: group by fact.dim of fact=fact", "result: group by g.n of g=g"],
+        "SELECT id, SUM(v) OVER (PARTITION BY dim) AS s FROM fact": ["result: partition by fact.dim of fact=fact"],
+        "SELECT SUM(v) OVER (PARTITION BY dim) AS s, RANK() OVER (PARTITION BY kind, dim ORDER BY v) AS r FROM fact": [
+            "result: partition by fact.dim of fact=fact"
+        ],
+        "SELECT id FROM fact QUALIFY ROW_NUMBER() OVER (PARTITION BY dim ORDER BY v) <= 2": [
+            "result: partition by fact.dim of fact=fact keep _w <= 2"
+        ],
+        "SELECT id FROM fact ORDER BY v, id LIMIT 3": [
+            "result_rows: row of fact=fact",
+            "result: partition of _rows=result_rows keep _fk_rank <= 3",
+        ],
+        "WITH a AS (SELECT id, dim FROM fact WHERE v > 1) SELECT a.id FROM a JOIN dim d ON d.id = a.dim": [
+            "result: row of fact=fact, d=dim inner fact"  # a CTE that is named once is no block
+        ],
+        "WITH a AS (SELECT id, dim FROM fact WHERE v > 1) SELECT x.id FROM a x JOIN a y ON x.id = y.dim": [
+            "a: row of fact=fact",
+            "result: row of x=a, y=a inner x",
+        ],
+        f"WITH a AS ({GROUPS}), b AS (SELECT a.dim, d.w FROM a LEFT JOIN dim d ON d.id = a.dim) "
+        "SELECT b.w, f.id FROM b JOIN fact f ON f.dim = b.dim": [
+            "a: group by fact.dim of fact=fact",
+            "result: row of a=a, d=dim LEFT a, f=fact inner a",
+        ],
+        "SELECT f.id FROM fact f LEFT JOIN (SELECT id FROM dim WHERE w > 1) d ON d.id = f.dim": [
+            "d: row of dim=dim",  # its WHERE must not become one of the joined rows
+            "result: row of f=fact, d=d LEFT f",
+        ],
+        f"SELECT f.id FROM fact f LEFT JOIN ({GROUPS}) dim ON dim.dim <=> f.dim": [
+            "dim_1: group by fact.dim of fact=fact",  # an input has its name
+            "result: row of f=fact, dim=dim_1 LEFT f",
+        ],
+    }.items(),
+)
+def test_a_query_is_taken_apart(query: str, blocks: list[str]) -> None:
+    assert [shown(block) for block in parse_query(query, INPUTS).blocks] == blocks
+
+
+def test_the_columns_are_called_as_they_are_written() -> None:
+    written = parse_query("SELECT f.ID, d.W AS `a b`, f.v Value FROM fact f JOIN dim d ON d.id = f.dim", INPUTS)
+    assert written.columns == ("ID", "a b", "Value")
+    assert parse_query("SELECT * FROM one", INPUTS).columns == ("Id",)
+    assert parse_query("SELECT * FROM region ORDER BY zone", INPUTS).columns == ("id", "zone")
+
+
+def test_what_a_column_is_made_of_is_known_through_all_blocks() -> None:
+    text = (
+        f"WITH a AS ({GROUPS}) SELECT d.w + x.n AS s, y.dim FROM a x JOIN a y ON x.n = y.n JOIN dim d ON d.id = x.dim"
+    )
+    query = parse_query(text, INPUTS)
+    assert query.inputs == {"fact": {"dim"}, "dim": {"id", "w"}}
+    assert {name: query.inputs_of(name) for name in query.columns} == {"s": {("dim", "w")}, "dim": {("fact", "dim")}}
+    assert [query.block("result").plain(name) for name in query.columns] == [None, ("a", "dim")]
+
+
+# ------------------------------------------------------------------------------------------------ the SQL of blocks
+COLUMNS = {table.name: parse_columns(", ".join(f"{c} BIGINT" for c in table.columns)) for table in TABLES}
+
+
+def by_blocks(db: sqlite3.Connection, query: Query) -> Counter[tuple[object, ...]]:
+    """Returns the rows of the last block, after the table of each was made by its SQL."""
+    made, rows = {table.name: table.name for table in TABLES}, list[tuple[object, ...]]()
+    for block in query.blocks:
+        rows = db.execute(block.of({one.name: made[one.relation] for one in block.aliases})).fetchall()
+        made[block.name] = f"made_{block.name}"
+        put(db, made[block.name], [f"`{name}`" for name in block.columns], rows)
+    return Counter(rows)
+
+
+@pytest.mark.parametrize("hundred", range(4))
+def test_the_blocks_give_what_the_query_says(hundred: int) -> None:
+    rows, units = 0, Counter[str]()
+    for seed in range(100 * hundred, 100 * hundred + 100):
+        rng, db = random.Random(f"{seed}"), sqlite3.connect(":memory:")
+        text = text_of(random_query(rng))
+        for table in TABLES:
+            some = [random_row(rng, table.name, key) for key in range(12) if rng.random() < 0.8]
+            put(db, table.name, table.columns, some)
+        query, expected = parse_query(text, COLUMNS), Counter(db.execute(text).fetchall())
+        assert by_blocks(db, query) == expected, f"{seed}: {text}"
+        rows += expected.total()
+        units.update(block.unit for block in query.blocks)
+    assert rows > 200
+    assert min(units.values()) > 20
+    assert len(units) == 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT id FROM fact ORDER BY v DESC, id LIMIT 3",
+        "SELECT dim, SUM(v) AS s FROM fact GROUP BY dim ORDER BY SUM(v), dim LIMIT 2",
+        "SELECT DISTINCT kind, v FROM fact",
+        "SELECT DISTINCT n FROM (SELECT dim, COUNT(*) AS n FROM fact GROUP BY dim) AS g",
+        "SELECT COUNT(*) AS n, SUM(v) AS s, MIN(v) AS m FROM fact WHERE v > 100",
+        "SELECT f.id, d.w FROM fact f LEFT JOIN (SELECT id, w FROM dim WHERE w > 0) AS d ON d.id = f.dim",
+        "SELECT dim, n FROM (SELECT dim, COUNT(*) AS n FROM fact GROUP BY dim) AS g WHERE n > 1",
+    ],
+)
+def test_so_do_those_of_other_forms(text: str) -> None:
+    rng, db = random.Random(1), sqlite3.connect(":memory:")
+    for table in TABLES:
+        put(db, table.name, table.columns, [random_row(rng, table.name, key) for key in range(12)])
+    expected = Counter(db.execute(text).fetchall())
+    assert expected
+    assert by_blocks(db, parse_query(text, COLUMNS)) == expected
+
+
+# ------------------------------------------------------------------------------------------------ what is refused
+REFUSED = {
+    "SELECT id FROM fact\nUNION ALL SELECT id FROM dim": (1, "UNION", "keep each in a pipeline of its own"),
+    "SELECT id FROM fact\nEXCEPT SELECT id FROM dim": (1, "EXCEPT", "keep each in a pipeline of its own"),
+    "SELECT id FROM fact f\nWHERE EXISTS (SELECT 1 FROM dim d WHERE d.id = f.dim)": (2, "EXISTS", "join a grouped"),
+    "SELECT id FROM fact\nWHERE dim IN (SELECT id FROM dim)": (2, "IN over a subquery", "join a grouped subquery"),
+    "SELECT id FROM fact\nWHERE dim NOT IN (SELECT id FROM dim)": (2, "IN over a subquery", "join a grouped subquery"),
+    "SELECT id,\n(SELECT MAX(w) FROM dim) AS m FROM fact": (2, "a subquery as a value", "join it in FROM"),
+    "SELECT f.id FROM fact f\nRIGHT JOIN dim d ON d.id = f.dim": (2, "RIGHT JOIN", "takes JOIN and LEFT JOIN"),
+    "SELECT f.id FROM fact f\nFULL JOIN dim d ON d.id = f.dim": (2, "FULL JOIN", "takes JOIN and LEFT JOIN"),
+    "SELECT f.id FROM fact f\nLEFT SEMI JOIN dim d ON d.id = f.dim": (2, "LEFT SEMI JOIN", "JOIN and LEFT JOIN"),
+    "SELECT f.id FROM fact f\nJOIN dim d ON d.id < f.dim": (2, "without an equality", "write ON f.column = d.column"),
+    "SELECT f.id FROM fact f\nCROSS JOIN dim d": (2, "without an equality", "write ON f.column = d.column"),
+    "SELECT f.id FROM fact f,\ndim d": (2, "without an equality", "write ON f.column = d.column"),
+    "SELECT f.id FROM fact f\nJOIN dim d ON d.id = f.dim OR d.w = f.v": (2, "without an equality", "write ON"),
+    "SELECT id,\nrand() AS r FROM fact": (2, "rand()", "not deterministic"),
+    "SELECT id FROM fact\nWHERE day = current_date": (2, "current_date()", "knows the time"),
+    "SELECT dim,\nfirst(v) AS f FROM fact GROUP BY dim": (2, "first", "write min(struct(at, x)).x"),
+    "SELECT dim, COUNT(*) AS n FROM fact\nGROUP BY ROLLUP (dim)": (2, "ROLLUP", "write a query for each grouping"),
+    "SELECT dim, COUNT(*) AS n FROM fact\nGROUP BY dim WITH CUBE": (2, "CUBE", "write a query for each grouping"),
+    "SELECT dim, COUNT(*) AS n FROM fact\nGROUP BY ALL": (1, "GROUP BY ALL", "name the groups"),
+    "SELECT id FROM fact\nLIMIT 3": (2, "LIMIT without ORDER BY", "left to chance"),
+    "SELECT id FROM fact\nORDER BY id LIMIT 3 OFFSET 2": (2, "LIMIT", "without OFFSET"),
+    "SELECT f.id,\nd.id FROM fact f JOIN dim d ON d.id = f.dim": (2, "called 'id'", "another name with AS"),
+    "SELECT id, v,\nv + 1 FROM fact": (2, "v + 1", "column 3 needs a name: v + 1 AS name"),
+    "SELECT dim,\nCOUNT(*) FROM fact GROUP BY dim": (2, "COUNT(*)", "column 2 needs a name: COUNT(*) AS name"),
+    "SELECT * FROM (SELECT id,\nv + 1 FROM fact) AS f": (2, "column 2 needs a name", "with AS in the subquery"),
+    "SELECT id\nAS _fk_id FROM fact": (2, "'_fk_id'", "write AS and another"),
+    "SELECT id\nFROM nowhere": (2, "nowhere is no input", "inputs are fact, dim, region, one"),
+    "SELECT id\nFROM sales.fact": (2, "sales.fact is no input", "inputs are fact"),
+    "SELECT id,\nnothing FROM fact": (2, "nothing is no column", "fact has id, dim, kind"),
+    "SELECT f.id,\nf.nothing FROM fact f": (2, "nothing is no column", "f has id, dim, kind"),
+    "SELECT f.id,\nx.id AS o FROM fact f": (2, "no table is called x here", "there are f"),
+    "SELECT f.v,\nid FROM fact f JOIN dim d ON d.id = f.dim": (2, "a column of f and of d", "write f.id"),
+    "SELECT id,\nexplode(tags) AS tag FROM fact": (2, "explode()", "make them in the table that is read"),
+    "SELECT id, tag FROM fact\nLATERAL VIEW explode(tags) t AS tag": (2, "LATERAL", "write the query without it"),
+    "SELECT id FROM fact\nTABLESAMPLE (10 PERCENT)": (2, "TABLESAMPLE", "write the query without it"),
+    "SELECT id FROM fact\nVERSION AS OF 3": (2, "VERSION", "write the query without it"),
+    "SELECT id FROM fact\nWHERE v > :least": (2, "a query has no parameters", "write the value"),
+    "SELECT dim, COUNT(*) AS n,\nROW_NUMBER() OVER (ORDER BY dim) AS r FROM fact GROUP BY dim": (
+        2,
+        "a window function beside GROUP BY",
+        "group in a subquery, and rank its rows",
+    ),
+}
+"""Per query that is refused: the line that is named, the construct, and what to write."""
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_what_no_block_has_is_refused_with_its_line_and_what_to_write(query: str) -> None:
+    line, construct, write = REFUSED[query]
+    with pytest.raises(SqlTextError) as refused:
+        parse_query(query, INPUTS)
+    message = str(refused.value)
+    assert message.startswith(f"line {line}: ")
+    assert construct in message
+    assert write in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    {
+        "SELECT id FROM": "not SQL: ",
+        "DELETE FROM fact": "not one SELECT",
+        "SELECT id FROM fact; SELECT id FROM dim": "not one SELECT",
+        "SELECT '${x}' AS x FROM fact": "would be replaced by a variable",
+        "SELECT id FROM fact WHERE day > 'today'": "write the day, DATE'2024-01-31'",
+        "SELECT 1 AS one": "there is no FROM",
+    }.items(),
+)
+def test_what_is_no_query_is_refused(query: str, message: str) -> None:
+    with pytest.raises(SqlTextError, match=message.replace("$", r"\$").replace("{", r"\{")):
+        parse_query(query, INPUTS)
+
+
+# ------------------------------------------------------------------------------------------------ pipeline files
+TABLE = """
+name: orders
+kind: table
+input: {path: landing/orders, format: rows, schema: "id BIGINT, customer BIGINT, total BIGINT", key: id, op_column: op}
+"""
+FILE = """name: totals
+kind: query
+inputs:
+  orders: {pipeline: orders.yaml}
+  customer: {table: lake/customer, key: id}
+query: |
+  SELECT c.name, SUM(o.total) AS total
+  FROM orders o JOIN customer c ON c.id = o.customer
+  GROUP BY c.name
+key: name
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "orders.yaml").write_text(TABLE)
+    write_deltalake(str(tmp_path / "lake/customer"), pa.table({"id": pa.array([1], pa.int64()), "name": ["ada"]}))
+    return tmp_path
+
+
+def test_a_pipeline_file_has_the_inputs_and_the_columns_of_its_query(folder: Path) -> None:
+    file = folder / "totals.yaml"
+    file.write_text(FILE)
+    spec = load_spec(file)
+    assert [*spec.definition.stage_names] == ["result"]
+    assert {side: [c.name for c in spec.side(side).columns] for side in spec.sides} == {
+        "orders": ["id", "customer", "total"],
+        "customer": ["id", "name"],
+    }
+    assert [(one.name, spec.reads(one)[0][0]) for one in spec.outputs] == [("name", "customer"), ("total", "orders")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("key: name", "key: nobody", 10, "key column 'nobody' is no column of the result; it has name, total"),
+        ("o.total)", "o.nothing)", 6, "line 1: nothing is no column; o has id, customer, total"),
+        ("FROM orders o JOIN", "FROM orders o RIGHT JOIN", 6, "line 2: RIGHT JOIN"),
+        ("FROM orders o JOIN customer c ON c.id = o.customer", "FROM customer c", 6, "o.total"),
+        (
+            "SELECT c.name, SUM(o.total) AS total\n  FROM orders o JOIN customer c ON c.id = o.customer",
+            "SELECT c.name FROM customer c",
+            4,
+            "the query does not read 'orders'",
+        ),
+        ("lake/customer, key: id", "lake/customer", 5, "key"),
+        ("lake/customer, key: id", "lake/nowhere, key: id", 5, "there is no Delta table lake/nowhere"),
+        ("lake/customer, key: id", "lake/customer, key: nobody", 5, "nobody"),
+        ("key: id}", "key: id, format: csv}", 5, "'format' is given by the table"),
+        ("{pipeline: orders.yaml}", "{pipeline: orders.yaml, key: id}", 4, "'key' is given by the result"),
+        (
+            "{pipeline: orders.yaml}",
+            '{path: landing/orders, format: rows, key: id, schema: "id BIGINT, customer BIGINT, total INT"}',
+            4,
+            "an input is a pipeline (pipeline: FILE) or a Delta table (table: PATH)",
+        ),
+        ("  orders:", "  Orders:", 4, "must start with a letter a-z"),
+        ("name: totals", "name: totals\nrefresh: sometimes", 2, "refresh"),
+    ],
+)
+def test_a_pipeline_file_is_refused_with_its_line(folder: Path, old: str, new: str, line: int, message: str) -> None:
+    file = folder / "totals.yaml"
+    assert FILE.count(old) == 1
+    file.write_text(FILE.replace(old, new))
+    with pytest.raises(PipelineFileError) as refused:
+        load_spec(file)
+    assert message in str(refused.value)
+    assert f"{file}:{line}" in f"{refused.value.where} {refused.value}"
