@@ -17,6 +17,7 @@ _LAZY = {
     "FkJoinComponent": "fk_pipeline.component",
     "WindowJoinComponent": "fk_pipeline.component",
     "AggregateComponent": "fk_pipeline.component",
+    "QueryComponent": "fk_pipeline.component",
     "TableComponent": "fk_pipeline.component",
     "StageFunctions": "fk_pipeline.kinds.registry",
 }
@@ -24,6 +25,7 @@ __all__ = [
     "AggregateComponent",
     "FkJoinComponent",
     "Pipeline",
+    "QueryComponent",
     "StageFunctions",
     "TableComponent",
     "WindowJoinComponent",

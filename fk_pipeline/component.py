@@ -95,6 +95,10 @@ class _TableScaffolder(_KindScaffolder):
     kind = "table"
 
 
+class _QueryScaffolder(_KindScaffolder):
+    kind = "query"
+
+
 @scaffold_with(_ForeignKeyScaffolder)
 class FkJoinComponent(Component, Model, Resolvable):
     """A folder of pipelines that are kept up to date; the scaffold is a foreign-key join.
@@ -200,6 +204,15 @@ class TableComponent(FkJoinComponent):
     """A folder of pipelines that are kept up to date; the scaffold is a table of current rows.
 
     The current row of every key of a source of changes.
+    Assets, checks, jobs, a sensor and schedules per pipeline file.
+    """
+
+
+@scaffold_with(_QueryScaffolder)
+class QueryComponent(FkJoinComponent):
+    """A folder of pipelines that are kept up to date; the scaffold is a query over two tables.
+
+    The rows of one SELECT over any number of tables, refreshed from what changed in them.
     Assets, checks, jobs, a sensor and schedules per pipeline file.
     """
 

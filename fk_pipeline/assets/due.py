@@ -91,7 +91,8 @@ def _settles(settings: Settings, ledger: Ledger, batch: BatchId, now: datetime) 
     """Returns the reason why a new batch with files of one side waits for the other side; None if it does not wait."""
     if not settings.settle_seconds or any(ledger.state(stage, batch).attempts for stage in ledger.inputs):
         return None
-    here = [side for side in SIDES if ledger.files.of(batch, side)]
+    sides = [one.name for one in ledger.kind.logged if one.name in SIDES]
+    here = [side for side in sides if ledger.files.of(batch, side)]
     if len(here) != 1:
         return None
     since: datetime = ledger.files.lists[int(batch), here[0]]["recorded_at"]

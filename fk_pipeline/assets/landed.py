@@ -24,7 +24,7 @@ def input_asset(spec: PipelineSpec, side: Side, sources: SourceKeys) -> AssetSpe
     Upstream is the folder or table that it reads, or the result of another pipeline. A discovery makes one batch here
     of any number of versions of that result: the partitions of the two pipelines do not correspond.
     """
-    result = result_read_by(spec, spec.definition.input(side).stage)
+    result = result_read_by(spec, side)
     deps = [
         AssetDep(source_key(spec, side, sources))
         if result is None
@@ -52,6 +52,6 @@ def sources_of(specs: Iterable[PipelineSpec], sources: SourceKeys) -> list[Asset
     keys: dict[AssetKey, None] = {}
     for spec in specs:
         for one in spec.definition.inputs:
-            if result_read_by(spec, one.stage) is None:
+            if result_read_by(spec, one.name) is None:
                 keys[source_key(spec, one.name, sources)] = None
     return [AssetSpec(key, group_name="sources", description=_OF_SOURCE) for key in keys]

@@ -108,13 +108,15 @@ def sync(instance: DagsterInstance, pipeline: Pipeline, sources: SourceKeys) -> 
 def landed_version(ledger: Ledger, side: Side, batch: BatchId) -> str | None:
     """Returns the data version of what landed of a batch on a side; None if nothing ever did.
 
-    It changes with whatever makes the stage that reads it due again: files, a correction of a line, values that another
+    It changes with whatever makes a stage that reads it due again: files, a correction of a line, values that another
     batch had and this one lacks.
     """
-    stage = ledger.kind.input(side).stage
+    kind = ledger.kind
     if not ledger.files.listed(batch, side):
         return None
-    said = f"{ledger.due.reading(stage, batch)}:{ledger.state(stage, batch).reopened}"
+    log = kind.input(side)
+    read = ledger.due.reading(log.stage, batch) if log.log else ledger.files.digest(batch, side)
+    said = f"{read}:{max(ledger.state(stage, batch).reopened for stage in kind.readers_of(side))}"
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
@@ -141,13 +143,11 @@ def successes(
     runs = {batch: run for batch in batches if (run := ledger.state(stage, batch).last) is not None}
     if not runs:
         return
-    side = spec.definition.side_of(stage)
+    kind, done, landed = spec.definition, DagsterEventType.ASSET_MATERIALIZATION, DagsterEventType.ASSET_OBSERVATION
     read = [
-        _Shown(instance, asset_key(spec, up), DagsterEventType.ASSET_MATERIALIZATION)
-        for up in spec.definition.stage(stage).upstream
+        *(_Shown(instance, asset_key(spec, up), done) for up in kind.stage(stage).upstream),
+        *(_Shown(instance, input_key(spec, side), landed) for side in kind.inputs_of(stage)),
     ]
-    if side is not None:
-        read.append(_Shown(instance, input_key(spec, side), DagsterEventType.ASSET_OBSERVATION))
     keys = [batch.key for batch in runs]
     found = [(one.key.to_user_string(), one.versions(keys), one.events(keys)) for one in read]
     for batch, run in runs.items():
@@ -180,12 +180,13 @@ def _lacking(
     lacking = [batch for batch in batches if batch in wanted]
     for some in (lacking[i : i + AT_ONCE] for i in range(0, len(lacking), AT_ONCE)):
         for side, told in landed.items():
-            reader = spec.definition.input(side).stage
+            readers = spec.definition.readers_of(side)
             for batch in (batch for batch in some if batch in told):
                 version, is_first = told[batch]
                 yield _landed(spec, ledger, side, batch, version)
-                if is_first or not ledger.due.has(reader, batch):  # what Dagster noted of the run is older than this
-                    done[reader].add(batch)
+                for reader in readers:
+                    if is_first or not ledger.due.has(reader, batch):  # what Dagster noted of the run is older
+                        done[reader].add(batch)
         for stage in stages:
             yield from successes(instance, spec, ledger, stage, (batch for batch in some if batch in done[stage]))
     newest = max(done[spec.definition.result_stage], default=None)
@@ -206,7 +207,7 @@ def _sources(
     """Yields, of each folder or table that is read, the newest batch, unless a pipeline has told of the same files."""
     for one in spec.definition.inputs:
         newest, key = ledger.files.newest(one.name), source_key(spec, one.name, sources)
-        if newest is None or result_read_by(spec, one.stage) is not None:
+        if newest is None or result_read_by(spec, one.name) is not None:
             continue
         record = instance.get_latest_materialization_event(key)
         shown = record.asset_materialization if record is not None else None

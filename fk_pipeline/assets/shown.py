@@ -28,7 +28,7 @@ from fk_pipeline.contract import StageDef, loaded
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import escaped
 from fk_pipeline.identity import BatchId, BatchRange, Side, parse_batches
-from fk_pipeline.resources.names import asset_key, result_read_by
+from fk_pipeline.resources.names import asset_key, input_key, result_read_by
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.store.ledger import Ledger
@@ -55,7 +55,7 @@ OF_BATCH = {
 OF_FIGURES = {
     "NUMBER": "every other number of the stage in the table above",
     "COUNT": "every count of the batch that is in no row yet, as the command prints it",
-    "files": "landing files of the batch that the stage read; only of stages that read any",
+    "files": "landing files of the batch, or versions of tables, that the stage read; only of stages that read any",
     "seconds": "of the whole run, all its batches together",
     "batches of the run": "the range",
     "run id": "as in the ledger and in the Delta history",
@@ -130,8 +130,8 @@ def of_definition(spec: PipelineSpec, stage: str, table: Table) -> dict[str, Any
 
 def files_read(spec: PipelineSpec, ledger: Ledger, stage: str, batch: BatchId) -> int | None:
     """Returns the number of landing files of a batch that a stage reads; None for a stage that reads none."""
-    side = spec.definition.side_of(stage)
-    return None if side is None else len(ledger.files.of(batch, side))
+    inputs = spec.definition.inputs_of(stage)
+    return sum(len(ledger.files.of(batch, side)) for side in inputs) if inputs else None
 
 
 def of_batch(spec: PipelineSpec, ledger: Ledger, stage: str, batch: BatchId) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def of_landing(spec: PipelineSpec, ledger: Ledger, side: Side, batch: BatchId) -
         FIGURES: figures_table({"bytes": sum(file.size for file in files)}),
         "first files": MetadataValue.table(shown, schema),
     }
-    result = result_read_by(spec, spec.definition.input(side).stage)
+    result = result_read_by(spec, side)
     read = _batches_read([spec.location(file.path) for file in files]) if result is not None else ""
     told |= {f"batches of {result.path[-1]}": read} if result is not None and read else {}
     return told | ({"note": "the batch was withdrawn"} if ledger.files.is_removed(batch, side) else {})
@@ -231,11 +231,10 @@ def _uri(place: str) -> str:
 def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) -> TableColumn:
     """Returns a column with its meaning and whether it is sensitive.
 
-    The meaning is what the pipeline file says, that of a stored column of the pipeline, the expression in `select`, or
+    The meaning is what the pipeline file says, that of a stored column of the pipeline, the expression that it is, or
     `as in the source`.
     """
     outputs = spec.outputs if stage == spec.definition.result_stage else ()
-    selected = next((one.sql for one in outputs if one.name == name != one.sql), None)
     side = spec.definition.side_of(stage)
     written = {one.name: spec.description_of(one) for one in outputs} if side is None else spec.side(side).descriptions
     tags = {"sensitive": ""} if name in table.sensitive else {}
@@ -244,7 +243,7 @@ def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) 
         kind,
         description=written.get(name)
         or loaded(spec.definition.meaning)(name, table.name)
-        or selected
+        or spec.sql_of(stage, name)
         or "as in the source",
         tags=tags,
     )
@@ -253,12 +252,23 @@ def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) 
 def _lineage(spec: PipelineSpec, stage: str) -> dict[str, Any]:
     """Returns, per column of a stage's main table, the columns of other assets from which its values come."""
     found = loaded(spec.definition.lineage)(spec, stage)
-    columns = {
-        name: [TableColumnDep(asset_key(spec, of), column) for of, column in made] for name, made in found.items()
-    }
-    side, result = spec.definition.side_of(stage), result_read_by(spec, stage)
-    if side is not None and result is not None:
-        parts = {RESULT_KEY: spec.side(side).key_of_result}
-        for column in spec.side(side).columns:
-            columns[column.name] = [TableColumnDep(result, of) for of in parts.get(column.name) or (column.name,)]
+    columns = {name: [dep for of, column in made for dep in _made_of(spec, of, column)] for name, made in found.items()}
+    side = spec.definition.side_of(stage)
+    if side is not None and result_read_by(spec, side) is not None:
+        columns |= {column.name: _read(spec, side, column.name) for column in spec.side(side).columns}
     return {"dagster/column_lineage": TableColumnLineage(columns)} if columns else {}
+
+
+def _made_of(spec: PipelineSpec, of: str, column: str) -> list[TableColumnDep]:
+    """Returns where a column of a stage's table is, or of an input that stages read where it lies."""
+    kind = spec.definition
+    lying = of in {one.name for one in kind.inputs} and of not in kind.stage_names
+    return _read(spec, Side(of), column) if lying else [TableColumnDep(asset_key(spec, of), column)]
+
+
+def _read(spec: PipelineSpec, side: Side, column: str) -> list[TableColumnDep]:
+    """Returns the columns that a column of an input is: of the result of another pipeline, or of what landed."""
+    asset, declared = result_read_by(spec, side) or input_key(spec, side), spec.side(side).column(column)
+    name = column if declared is None else declared.name  # a query may spell it in another case
+    parts = {RESULT_KEY: spec.side(side).key_of_result}
+    return [TableColumnDep(asset, of) for of in parts.get(name) or (name,)]

@@ -58,7 +58,7 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
         table: its main table, for the column schema.
     """
     stage = definition.name
-    side = spec.definition.side_of(stage)
+    inputs = spec.definition.inputs_of(stage)
 
     @asset(
         key=asset_key(spec, stage),
@@ -88,7 +88,7 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
     def materialise_batches(context: AssetExecutionContext, log: Log, pipeline: Pipeline) -> None:
         found = pipeline.discover()
         for notice in found.notices:
-            if notice.side == side:
+            if notice.side in inputs:
                 (log.warning if notice.kind == HELD_BACK else log.info)(notice.text)
         wanted = [BatchId.from_key(key) for key in context.partition_keys]
         update_partitions(context.instance, spec, pipeline.ledger())
@@ -101,7 +101,7 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
         last = ledger.state(stage, wanted[-1]).last
         if last is not None:  # one run of the ledger, unless the range has gaps there: reports mend that
             context.set_data_version(context.asset_key, DataVersion(last.run_id))
-        if side is not None and not _is_of_sensor(context):
+        if inputs and not _is_of_sensor(context):
             refuse_waiting(found, spec, [BatchRange.of(batch) for batch in wanted])
 
     return materialise
@@ -151,8 +151,7 @@ def _run(context: AssetExecutionContext, log: Log, pipeline: Pipeline, stage: st
 
 
 def _deps(spec: PipelineSpec, stage: str) -> list[AssetKey]:
-    """Returns the stages upstream, and what landed of the input that the stage reads."""
-    side = spec.definition.side_of(stage)
-    return [asset_key(spec, up) for up in spec.definition.stage(stage).upstream] + (
-        [] if side is None else [input_key(spec, side)]
-    )
+    """Returns the stages upstream, and what landed of the inputs that the stage reads."""
+    kind = spec.definition
+    upstream = [asset_key(spec, up) for up in kind.stage(stage).upstream]
+    return [*upstream, *(input_key(spec, side) for side in kind.inputs_of(stage))]

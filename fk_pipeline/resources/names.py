@@ -78,14 +78,13 @@ def _parts(base: str) -> list[str]:
     return [part for part in _NO_NAME.split(base) if part]
 
 
-def result_read_by(spec: PipelineSpec, stage: str) -> AssetKey | None:
-    """Returns the asset of another pipeline whose result a stage reads; None if it reads none.
+def result_read_by(spec: PipelineSpec, side: Side) -> AssetKey | None:
+    """Returns the asset of another pipeline whose result an input reads; None if it reads none.
 
-    The stage reads it as a Delta table: `<warehouse>/<name>/resolved_join`.
+    It is read as a Delta table: `<warehouse>/<name>/resolved_join`.
     """
-    name = spec.definition.side_of(stage)
-    side = None if name is None else spec.side(name)
-    found = _RESULT.fullmatch(side.path) if side is not None and side.format == "delta" else None
+    declared = spec.side(side)
+    found = _RESULT.fullmatch(declared.path) if declared.format == "delta" else None
     if found is None or found[1] == spec.name:
         return None
     return AssetKey([found[1]])

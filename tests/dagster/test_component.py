@@ -27,7 +27,10 @@ COMPONENTS = {
     "window": fk.WindowJoinComponent,
     "aggregate": fk.AggregateComponent,
     "table": fk.TableComponent,
+    "query": fk.QueryComponent,
 }
+BESIDE = {"query": ("orders", "customers")}
+"""Per kind, the tables of which its scaffold writes a pipeline beside it."""
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # what Dagster says of its own components: much of that is in beta
 
@@ -57,6 +60,16 @@ def names_in(defs: Definitions) -> set[str]:
     return {sensor.name.removesuffix("_new_batches") for sensor in defs.sensors or ()}
 
 
+def names_of(kind: str) -> list[str]:
+    """The pipelines that the scaffold of a kind makes in a folder of its name."""
+    return [kind, *(f"{kind}_{table}" for table in BESIDE.get(kind, ()))]
+
+
+def scaffolded() -> set[str]:
+    """The pipelines that the scaffolds of all kinds make."""
+    return {name for kind in KINDS for name in names_of(kind)}
+
+
 def refused(sandbox: DefsFolderSandbox) -> PipelineFileError:
     """The error of the project: Dagster says which component it comes from, and names it as the cause."""
     with pytest.raises(Exception, match="Error while building definitions for") as told:
@@ -73,7 +86,7 @@ def test_dg_finds_a_component_per_kind_with_its_description_and_schema(monkeypat
     found = package_entry.discover_entry_point_package_objects()
     assert COMPONENTS.keys() == KINDS.keys()
     assert {key.name: one for key, one in found.items()} == {one.__name__: one for one in COMPONENTS.values()}
-    scaffolds = ("an aggregate", "a foreign-key", "a table", "a windowed")
+    scaffolds = ("an aggregate", "a foreign-key", "a query", "a table", "a windowed")
     for (key, one), said in zip(sorted(found.items()), scaffolds, strict=True):
         assert key.namespace == "fk_pipeline"
         shown = get_package_entry_snap(key, one)
@@ -92,9 +105,12 @@ def test_the_scaffold_of_a_kind_loads_as_it_is(kind: str, format_: Any, sandbox:
     folder = sandbox.scaffold_component(COMPONENTS[kind], "shop/first-one", scaffold_format=format_)
     spec = load_spec(folder / "first_one.yaml")
     assert spec.definition.name == kind
-    assert names_in(loaded(sandbox)) == {"first_one"}
+    beside = [load_spec(folder / f"first_one_{table}.yaml") for table in BESIDE.get(kind, ())]
+    assert names_in(loaded(sandbox)) == {"first_one", *(one.name for one in beside)}
     root = sandbox.project_root.resolve()
-    landing = [Path(spec.file.parent / spec.side(side).path).resolve() for side in spec.sides]
+    lands = [(one, side) for one in beside or [spec] for side in one.sides]
+    landing = [Path(one.file.parent / one.side(side).path).resolve() for one, side in lands]
+    assert landing
     assert all(one.is_dir() and one.parent == root / "landing/first_one" for one in landing)
     assert Path(spec.home).resolve() == root / "warehouse/first_one"
     with pytest.raises(UsageError, match="is there already"):
@@ -106,7 +122,7 @@ def test_components_of_all_kinds_share_one_spark_with_the_settings_of_all(sandbo
         file = sandbox.scaffold_component(one, kind) / f"{kind}.yaml"
         file.write_text(f"{file.read_text()}\nsettings: {{spark: {{spark.of.{kind}: x}}}}\n")
     defs = loaded(sandbox)
-    assert names_in(defs) == {*KINDS}
+    assert names_in(defs) == scaffolded()
     assert defs.resources is not None
     assert defs.resources["spark"].spark_config.keys() == {f"spark.of.{kind}" for kind in KINDS}
 
@@ -114,13 +130,14 @@ def test_components_of_all_kinds_share_one_spark_with_the_settings_of_all(sandbo
 def test_each_file_of_a_project_is_loaded_once_per_load(
     sandbox: DefsFolderSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = [sandbox.scaffold_component(one, kind) / f"{kind}.yaml" for kind, one in COMPONENTS.items()]
+    folders = {kind: sandbox.scaffold_component(one, kind) for kind, one in COMPONENTS.items()}
+    files = [folder / f"{name}.yaml" for kind, folder in folders.items() for name in names_of(kind)]
     read: list[Path] = []
     monkeypatch.setattr(component, "load_spec", lambda file: read.append(file) or load_spec(file))
-    assert names_in(loaded(sandbox)) == {*KINDS}
+    assert names_in(loaded(sandbox)) == scaffolded()
     assert sorted(read) == sorted(files)
     files[0].write_text(files[0].read_text().replace("name: foreign_key", "name: other"))
-    assert names_in(loaded(sandbox)) == {*KINDS, "other"} - {"foreign_key"}
+    assert names_in(loaded(sandbox)) == scaffolded() - {"foreign_key"} | {"other"}
     assert len(read) == 2 * len(files)
 
 

@@ -24,7 +24,14 @@ pytestmark = [
     ),
 ]
 
-COMPONENTS = {"foreign_key": "FkJoinComponent", "window": "WindowJoinComponent", "aggregate": "AggregateComponent"}
+COMPONENTS = {
+    "foreign_key": "FkJoinComponent",
+    "window": "WindowJoinComponent",
+    "aggregate": "AggregateComponent",
+    "table": "TableComponent",
+    "query": "QueryComponent",
+}
+FEEDING = ("query_orders", "query_customers")
 
 
 @pytest.fixture
@@ -72,9 +79,9 @@ def test_a_project_scaffolded_with_dg_checks_and_lists_its_pipelines(project: Pa
     done(project, "check", "yaml")
     done(project, "check", "defs")
     defs = json.loads(done(project, "list", "defs", "--json"))
-    assert {one["name"] for one in defs["jobs"]} >= {f"{kind}_all_stages" for kind in KINDS}
-    assert {one["asset_key"] for one in defs["assets"]} >= {*KINDS}
-    assert {one["name"] for one in defs["sensors"]} == {f"{kind}_new_batches" for kind in KINDS}
+    assert {one["name"] for one in defs["jobs"]} >= {f"{name}_all_stages" for name in (*KINDS, *FEEDING)}
+    assert {one["asset_key"] for one in defs["assets"]} >= {*KINDS, *FEEDING}
+    assert {one["name"] for one in defs["sensors"]} == {f"{name}_new_batches" for name in (*KINDS, *FEEDING)}
 
     again = dg(project, "scaffold", "defs", "fk_pipeline.FkJoinComponent", "window")
     assert again.returncode != 0

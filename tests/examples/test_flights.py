@@ -138,6 +138,32 @@ def test_each_flight_has_the_later_departures_of_its_plane(tmp_path: Path, spark
     assert pipeline.verify().ok
 
 
+@pytest.mark.slow  # the demo's data; of kind: query kinds/query
+def test_the_delays_follow_flights_and_planes(tmp_path: Path, spark: Any) -> None:
+    folder = files.prepare_demo(tmp_path / "demo").parent
+    names = ("flown", "register", "delays")
+    pipelines = [fk.Pipeline(fk.load(Path(shutil.copy(FLIGHTS / f"{one}.yaml", folder))).spec, spark) for one in names]
+    for batches in (files.batches()[:1], files.batches()[1:5], files.batches()[5:]):
+        for batch in batches:
+            files.land(folder, batch)
+        notes = [note for pipeline in pipelines for done in pipeline.run() for note in done.notes]
+        assert any(("whole" if batches == files.batches()[:1] else "what changed") in note for note in notes), notes
+        planes = last_rows(folder / "landing/planes", "tailnum")
+        late: dict[tuple[str, str | None], list[int | None]] = {}
+        for row in last_rows(folder / "landing/flights", "id").values():
+            group = (row["carrier"], planes.get(row["tailnum"], {}).get("manufacturer"))
+            late.setdefault(group, []).append(row["dep_delay"])
+        expected = set()
+        for group, minutes in late.items():
+            known = [one for one in minutes if one is not None]
+            expected.add((*group, len(minutes), len(known), sum(known) if known else None))
+        columns = ("carrier", "manufacturer", "flights", "departed", "minutes_late")
+        rows = pipelines[-1].table("result").select(*columns).collect()
+        assert len(rows) == len(expected)
+        assert {tuple(row) for row in rows} == expected
+    assert pipelines[-1].verify().ok
+
+
 @pytest.mark.slow  # the demo's data, compacted after every batch; of retention kinds/window/test_retention.py
 def test_the_plot_counts_what_each_batch_did(loaded: Any, tmp_path: Path, spark: Any) -> None:
     plot = loaded(PLOT)
