@@ -7,7 +7,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-classic test-durations test-connect test-fast test-lowest test-docs test-ui test-all fuzz fuzz-formats bench bench-age bench-chain bench-endless bench-ticks docs docs-serve docs-reference lint format lock dist clean
+.PHONY: help setup demo up down test test-classic test-durations test-connect test-fast test-lowest test-docs test-ui test-all fuzz fuzz-formats bench bench-age bench-chain bench-endless bench-query bench-ticks docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 # Images of containers often set it; then every process, and every process of a test, compiles all modules anew.
@@ -89,6 +89,9 @@ bench-age: setup ## a pipeline after a thousand small batches beside a young one
 
 bench-chain: setup $(BENCH_STAMP) ## one changed row through three pipelines in a row; BENCH="--help" lists the options
 	$(BIN)/python benchmarks/chain.py $(BENCH)
+
+bench-query: setup $(BENCH_STAMP) ## refreshes of queries beside the same queries by Spark and DuckDB; BENCH="--help" lists the options
+	$(BIN)/python benchmarks/query.py $(BENCH)
 
 bench-ticks: setup ## the sensor of a pipeline with 5,000 batches; BENCH="--help" lists the options
 	$(BIN)/python benchmarks/ticks.py $(BENCH)
