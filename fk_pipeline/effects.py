@@ -308,8 +308,8 @@ class Reader(Protocol):
         """Computes a frame once for several uses; `at_most`: an upper bound of its rows, None: not known."""
         ...
 
-    def held(self, rows: pa.Table) -> RowSet:
-        """Returns rows that are in the driver; there is at least one."""
+    def held(self, rows: pa.Table, columns: Sequence[tuple[str, str]]) -> RowSet:
+        """Returns rows that are in the driver; `columns` are their names and types."""
         ...
 
     def on_release(self, free: Callable[[], None]) -> None:

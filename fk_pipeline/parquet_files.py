@@ -97,6 +97,14 @@ def rows_at(path: str, indices: BitMap64, schema: T.StructType) -> pa.Table | No
     return found if len(found) == len(indices) else None
 
 
+def rows_in(path: str) -> int | None:
+    """Returns the number of rows of a file; None if it cannot be read."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except DAMAGED:
+        return None
+
+
 def at_once(metadata: pq.FileMetaData, rows: int, size: int) -> int:
     """Returns how many rows of a file to decode at once: at most `rows`, and about `size` bytes as they are stored."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import reduce
 
 import pyarrow as pa
+from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -18,7 +19,7 @@ from pyspark.sql import types as T
 from fk_pipeline.cdc.columnar import Columnar, as_lines
 from fk_pipeline.cdc.table_versions import FeedPart, plain_feed, version_range
 from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
-from fk_pipeline.parquet_files import rows_at
+from fk_pipeline.parquet_files import rows_at, rows_in
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.spec.sql import key_as_json, text
@@ -57,17 +58,55 @@ def changes_between(session: SparkSession, path: str) -> DataFrame:
         options = {"readChangeFeed": True, "startingVersion": first, "endingVersion": last}
         return session.read.format("delta").options(**options).load(table).drop("_commit_timestamp")
     schema = T.StructType.fromJson(dict(feed.schema))
-    here: list[pa.Table] = []
-    rest: list[FeedPart] = []
-    for part in feed.parts:
-        rows = None if part.only is None else rows_at(part.file, part.only, schema)
-        if rows is None:
-            rest.append(part)
-        else:
-            rows = rows.append_column("_commit_version", pa.repeat(part.version, len(rows)))
-            here.append(rows.append_column("_change_type", pa.repeat(part.kind, len(rows))))
+    found = [(part, _here(part, schema)) for part in feed.parts]
+    here = [rows for _, rows in found if rows is not None]
+    rest = [part for part, rows in found if rows is None]
     frames = [session.createDataFrame(pa.concat_tables(here))] if here else []
     return reduce(DataFrame.unionByName, frames + ([_by_spark(session, rest, schema)] if rest else []))
+
+
+def changes_here(path: str, columns: Sequence[str], most: int) -> pa.Table | None:
+    """Returns the changes of a version range as `changes_between` does, read in the driver; None if Spark must.
+
+    Args:
+        path: the range.
+        columns: the columns that are wanted, beside those of the feed that tell kind and version.
+        most: the most rows of a file of changes that the driver reads, and of all of them.
+    """
+    feed = plain_feed(path)
+    if feed is None:
+        return None
+    stored = {field.name: field for field in T.StructType.fromJson(dict(feed.schema))}
+    if not {*columns} <= {*stored}:
+        return None
+    schema = T.StructType([stored[name] for name in columns])
+    found: list[pa.Table] = []
+    for part in feed.parts:
+        rows = _here(part, schema, most)
+        if rows is None or len(rows) > most - sum(map(len, found)):
+            return None
+        found.append(rows)
+    return pa.concat_tables(found).combine_chunks()
+
+
+def _here(part: FeedPart, schema: T.StructType, most: int = 0) -> pa.Table | None:
+    """Returns changes of one file, read in the driver, with the columns of the feed; None if Spark must.
+
+    A file is read as a whole if it has at most so many rows.
+    """
+    told = part.kind == ""
+    read = T.StructType([*schema, T.StructField("_change_type", T.StringType())]) if told else schema
+    indices = part.only
+    if indices is None:
+        number = rows_in(part.file)
+        if number is None or number > most:
+            return None
+        indices = BitMap64(range(number)) - part.but
+    rows = rows_at(part.file, indices, read)
+    if rows is None:
+        return None
+    rows = rows if told else rows.append_column("_change_type", pa.repeat(part.kind, len(rows)))
+    return rows.append_column("_commit_version", pa.repeat(part.version, len(rows)))
 
 
 def _by_spark(session: SparkSession, parts: Sequence[FeedPart], schema: T.StructType) -> DataFrame:

@@ -368,3 +368,24 @@ def _is_comparable(kind: T.DataType) -> bool:
     Python has dates of only 9,999 years.
     """
     return not isinstance(kind, (T.FloatType, T.DoubleType, T.DateType, T.StructType))
+
+
+def having(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """Returns the rows that have one of some keys, given as columns of the rows; a null equals nothing, as in SQL."""
+    found = _places(rows, keys)
+    return rows if len(found) == len(rows) else rows.take(found.sort())
+
+
+def lacking(rows: pa.Table, keys: pa.Table) -> pa.Table:
+    """Returns the rows that have none of some keys (`having`)."""
+    found = _places(rows, keys)
+    return rows.filter(pc.invert(pc.is_in(pa.array(range(len(rows)), pa.int64()), found))) if len(found) else rows
+
+
+def _places(rows: pa.Table, keys: pa.Table) -> pa.Array:
+    """Returns the indices of the rows that have one of some keys."""
+    place = "_fk_place"
+    of_keys = rows.select(keys.column_names)
+    numbered = of_keys.append_column(place, pa.array(range(len(rows)), pa.int64()))
+    found = numbered.join(keys.cast(of_keys.schema), keys.column_names, join_type="left semi", use_threads=False)
+    return found[place].combine_chunks()

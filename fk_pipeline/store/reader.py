@@ -16,6 +16,7 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.commits import row_metadata
+from fk_pipeline.store.local import having
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.planner import sendable
 from fk_pipeline.store.schemas import Table
@@ -265,14 +266,15 @@ class TableReader:
         if rows is not None and len(rows) <= self.few:
             wanted = keys.values([*columns.values()])
             assert wanted is not None
-            rows = _with_keys(rows, pa.table({column: wanted[of] for column, of in columns.items()}))
+            rows = having(rows, pa.table({column: wanted[of] for column, of in columns.items()}))
             return Materialised(self.frame_of(rows, table, table.names), local=rows)
         found = self.with_keys(name, keys, columns) if rows is None else self.frame_of(rows, table, table.names)
         return self.cached(found.join(keys_as(keys.frame, columns), [*columns], "left_semi"), None)
 
-    def held(self, rows: pa.Table) -> Materialised:
-        """Returns rows that are in the driver."""
-        return Materialised(self.warehouse.session.createDataFrame(rows), local=rows)
+    def held(self, rows: pa.Table, columns: Sequence[tuple[str, str]]) -> Materialised:
+        """Returns rows that are in the driver; `columns` are their names and types."""
+        table = Table("", tuple(columns))
+        return Materialised(self.frame_of(rows, table, table.names), local=rows)
 
     def _looked_up(
         self,
@@ -293,7 +295,7 @@ class TableReader:
             return None
         named = {column: wanted[name] for column, name in columns.items()}
         rows = self.warehouse.look_up(table, version, named, names, where)
-        return _with_keys(rows, pa.table(named)) if rows is not None and len(columns) > 1 else rows
+        return having(rows, pa.table(named)) if rows is not None and len(columns) > 1 else rows
 
     def _local(self, rows: pa.Table, table: Table, columns: Sequence[str]) -> DataFrame:
         """Returns few rows in the driver as a frame that `cached` need not compute."""
@@ -308,15 +310,6 @@ class TableReader:
             return session.createDataFrame(rows)
         typed = zip(rows.column_names, columns, strict=True)  # from no rows Connect infers no types
         return empty(session, [(name, kinds[column]) for name, column in typed])
-
-
-def _with_keys(rows: pa.Table, keys: pa.Table) -> pa.Table:
-    """Returns the rows that have one of some keys of several columns; a null equals nothing, as in SQL."""
-    place = "_fk_place"
-    of_keys = rows.select(keys.column_names)
-    numbered = of_keys.append_column(place, pa.array(range(len(rows)), pa.int64()))
-    found = numbered.join(keys.cast(of_keys.schema), keys.column_names, join_type="left semi", use_threads=False)
-    return rows if len(found) == len(rows) else rows.take(found[place].combine_chunks().sort())
 
 
 def keys_as(keys: DataFrame, columns: Mapping[str, str]) -> DataFrame:

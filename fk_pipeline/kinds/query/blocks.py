@@ -6,7 +6,7 @@ or groups only. `docs/concepts/queries.md` defines the words.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -19,6 +19,9 @@ from fk_pipeline.spec.sql import DIALECT, quote
 ANCHOR, ROW, PART, GROUP_VALUE, KEY_PART = "_fk_anchor_{}", "_fk_row_key", "_fk_partition", "_fk_group_{}", "_fk_key_{}"
 """Columns: a column of the key of the anchor; a hash of all keys, or of the group; a hash of the partition; a value of
 the group or partition; a column of a key."""
+
+IS_NOW = "_fk_is_now"
+"""The column of a table with rows of two versions: whether a row is there at the newer one. A row of both is twice."""
 
 
 class Unit(StrEnum):
@@ -141,15 +144,19 @@ class Block:
         read = {one.name for one in kept.find_all(exp.Column)}
         return [one for one in self.tree.selects if one.alias_or_name in read]
 
-    def joined(self, tables: Mapping[str, str], columns: Iterable[str], only: str = "") -> str:
+    def joined(self, tables: Mapping[str, str], columns: Iterable[str], both: Collection[str] = ()) -> str:
         """SQL: columns of the joined rows that pass WHERE.
 
         Args:
             tables: per alias, the name of the table that stands for it.
             columns: SQL, with names.
-            only: SQL condition that rows meet besides.
+            both: the aliases whose tables have rows of two versions (`IS_NOW`); if there are any, the anchor is one.
+                Rows of one version are joined.
         """
-        return f"SELECT {', '.join(columns)} {self._from(tables)}{self._where(only)}"
+        same = {name: f"{quote(name)}.{IS_NOW} = {quote(self.anchor.name)}.{IS_NOW}" for name in both}
+        inner = [same[one.name] for one in self.aliases[1:] if one.name in same and not one.how]
+        left = {one.name: same[one.name] for one in self.aliases[1:] if one.name in same and one.how}
+        return f"SELECT {', '.join(columns)} {self._from(tables, on=left)}{self._where(' AND '.join(inner))}"
 
     def of(self, tables: Mapping[str, str], more: Mapping[str, str] = MappingProxyType({}), only: str = "") -> str:
         """SQL: the columns of the block, and more columns (name, SQL), of all rows or of those that meet a condition.
@@ -196,10 +203,16 @@ class Block:
             tree = self.tree.selects[number].unalias()
         return None if tree.find(exp.AggFunc, exp.Window) is not None else tree.sql(DIALECT)
 
-    def _from(self, tables: Mapping[str, str], number: int | None = None) -> str:
+    def _from(
+        self, tables: Mapping[str, str], number: int | None = None, on: Mapping[str, str] = MappingProxyType({})
+    ) -> str:
+        """SQL: the FROM; `on` are further conditions of joins."""
         parts = [self.tree.args["from_"].copy(), *(join.copy() for join in self.tree.args.get("joins") or ())]
         for one in parts[:number]:
-            one.this.set("this", exp.to_identifier(tables[one.this.alias_or_name], quoted=True))
+            name = one.this.alias_or_name
+            if name in on:
+                one.set("on", exp.and_(one.args["on"], sqlglot.parse_one(on[name], dialect=DIALECT)))
+            one.this.set("this", exp.to_identifier(tables[name], quoted=True))
         return " ".join(one.sql(DIALECT).lstrip(", ") for one in parts[:number])
 
     def _where(self, only: str) -> str:

@@ -1,4 +1,4 @@
-"""The tables that a block reads, inputs and earlier blocks, at a version each; and what changed between two."""
+"""The tables that a block reads, inputs and earlier blocks, at a version each."""
 
 from __future__ import annotations
 
@@ -6,24 +6,20 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
-from fk_pipeline.cdc.delta import changes_between, of_result
-from fk_pipeline.cdc.table_versions import Seen, are_kept
+from fk_pipeline.cdc.delta import of_result
 from fk_pipeline.effects import RowSet
 from fk_pipeline.frames import empty
 from fk_pipeline.kinds.query.blocks import GROUP_VALUE, KEY_PART, ROW, Block, Unit
 from fk_pipeline.kinds.query.spec import QuerySpec
-from fk_pipeline.kinds.query.tables import anchor_columns, relation_keys
+from fk_pipeline.kinds.query.tables import anchor_columns, is_compared_as_stored, relation_keys
 from fk_pipeline.spec import quote
 from fk_pipeline.store.reader import ABSENT, TableReader, keys_as
 from fk_pipeline.store.schemas import Table, typed_columns
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.tables import StoredTables
-
-CHANGE, VERSION = "_change_type", "_commit_version"
-"""Columns of Delta's change feed."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +40,12 @@ class TableRead:
     def keys(self) -> tuple[str, ...]:
         """The names of its key columns."""
         return self.table.keys
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether two keys are equal if, and only if, they are stored alike."""
+        kinds = dict(self.table.columns)
+        return all(is_compared_as_stored(kinds[key].upper()) for key in self.keys)
 
 
 def relations(spec: QuerySpec, blocks: Mapping[str, Table], block: Block) -> dict[str, TableRead]:
@@ -129,81 +131,18 @@ class Snapshot:
             return self.reader.exactly(name, keys, columns)
         return self.reader.cached(self.rows(name).join(keys_as(keys.frame, columns), [*columns], "left_semi"), None)
 
+    def held(self, name: str, rows: pa.Table, *more: tuple[str, str]) -> RowSet:
+        """Returns rows in the driver with the columns of a relation, and more (name and type)."""
+        return self.reader.held(rows, (*self.relations[name].table.columns, *more))
+
     def number(self, name: str) -> int:
         """Returns the number of stored rows of a relation."""
         return 0 if self.versions[name] == ABSENT else self.reader.rows(name)
 
-    def is_large(self, name: str) -> bool:
-        """Returns whether it is worth to look up rows of a relation by keys, rather than to read it."""
-        return self.relations[name].stored and self.number(name) > self.reader.few
-
-
-class Earlier:
-    """The relations as they were: the rows of a snapshot with the old versions of changed rows in place of new ones."""
-
-    def __init__(self, now: Snapshot, changed: Mapping[str, RowSet]) -> None:
-        """Takes a snapshot, and per relation the outcome of `changes` up to it."""
-        self.now, self.changed = now, changed
-
-    def rows(self, name: str) -> DataFrame:
-        """Returns the rows of a relation."""
-        rows = self.now.rows(name)
-        return rows if name not in self.changed else self._as_before(name, rows, self._old(name, rows.columns))
-
-    def with_keys(self, name: str, rows: RowSet, keys: RowSet, columns: Mapping[str, str]) -> DataFrame:
-        """Returns the rows of a relation with some keys, given those that it has now (`Snapshot.with_keys`)."""
-        if name not in self.changed:
-            return rows.frame
-        old = self._old(name, rows.frame.columns)
-        return self._as_before(name, rows.frame, old.join(keys_as(keys.frame, columns), [*columns], "left_semi"))
-
-    def _old(self, name: str, columns: list[str]) -> DataFrame:
-        """Returns the old versions of changed rows."""
-        old = self.changed[name].frame.where("_fk_old IS NOT NULL").select("_fk_old.*")
-        return old.select(*map(quote, columns))
-
-    def _as_before(self, name: str, rows: DataFrame, old: DataFrame) -> DataFrame:
-        keys = [*self.now.relations[name].keys]
-        new = self.changed[name].frame.where("_fk_new IS NOT NULL").select("_fk_new.*").select(*map(quote, keys))
-        return rows.join(F.broadcast(new), keys, "left_anti").unionByName(old)
-
-
-def changes(session: SparkSession, relation: TableRead, before: Seen, after: Seen) -> DataFrame | None:
-    """Returns the old and new version of every row that differs between two versions of a table; None if it is lost.
-
-    Returns:
-        `_fk_old` and `_fk_new`: structs of the columns of the relation; null where there is no such row. One row per
-        key, and per changed row.
-    """
-    path = f"{after.location}@{before.version + 1}..{after.version}"
-    if not are_kept(path):
-        return None
-    feed = changes_between(session, path)
-    rows = _with(feed, relation.table) if relation.stored else relation.view(feed)
-    row = ", ".join(quote(name) for name in rows.columns if name not in (CHANGE, VERSION))
-    was = f"{CHANGE} IN ('delete', 'update_preimage')"
-    ends = rows.selectExpr(
-        *map(quote, relation.keys),
-        f"STRUCT({was} AS was, STRUCT({row}) AS row) AS _fk_one",
-        f"STRUCT({VERSION} AS version, NOT ({was}) AS is_new) AS _fk_order",
-    )
-    first, last = (F.expr(f"{function}(_fk_one, _fk_order)") for function in ("MIN_BY", "MAX_BY"))
-    both = ends.groupBy(*map(quote, relation.keys)).agg(first.alias("_fk_first"), last.alias("_fk_last"))
-    versions = both.selectExpr(
-        "IF(_fk_first.was, _fk_first.row, NULL) AS _fk_old", "IF(_fk_last.was, NULL, _fk_last.row) AS _fk_new"
-    )
-    has_maps = "map<" in versions.schema.simpleString()  # which Spark does not compare
-    return versions if has_maps else versions.where("NOT (_fk_old <=> _fk_new)")
-
-
-def _with(rows: DataFrame, table: Table) -> DataFrame:
-    """Returns rows of a feed with the columns of a table; one that it has got since is null."""
-    there = {name.lower() for name in rows.columns}
-    own = [
-        quote(name) if name.lower() in there else f"CAST(NULL AS {kind}) AS {quote(name)}"
-        for name, kind in table.columns
-    ]
-    return rows.selectExpr(*own, CHANGE, VERSION)
+    def is_looked_up(self, name: str) -> bool:
+        """Returns whether it is worth to look up rows of a relation by few keys, rather than to read it."""
+        here = self.reader.warehouse.reads_in_the_driver
+        return self.relations[name].stored and (here or self.number(name) > self.reader.few)
 
 
 def more_columns(

@@ -12,7 +12,7 @@ A refresh (`docs/concepts/queries.md`) knows nothing of batches. With `then` and
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
@@ -25,9 +25,10 @@ from fk_pipeline.blocks.hashing import with_row_hash
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.effects import CountBy, Effect, Reader, Report, RowSet, Upsert
 from fk_pipeline.errors import StageError
-from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, KEY_PART, PART, ROW, Alias, Unit
+from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, IS_NOW, KEY_PART, PART, ROW, Alias, Unit
+from fk_pipeline.kinds.query.changes import BothVersions, Changes, changes, local_rows
 from fk_pipeline.kinds.query.kind import ADDED, REMOVED, STANDS_FOR, VERSIONS, WRITTEN, standing_for
-from fk_pipeline.kinds.query.relations import Earlier, Snapshot, changes, more_columns, relations, sql_over
+from fk_pipeline.kinds.query.relations import Snapshot, more_columns, relations, sql_over
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.sums import ROWS, sums_of
 from fk_pipeline.kinds.query.tables import is_compared_as_stored, means_of
@@ -83,7 +84,7 @@ class _Refresh:
         self.then = {name: _seen(self.facts, name, found) for name, found in self.now.items()}
         self.session = read.read(self.block.name).sparkSession
         self.more = more_columns(spec, self.tables, self.block, self.relations)
-        self.changes: dict[str, RowSet] = {}
+        self.changes: dict[str, Changes] = {}
 
     def report(self, why: str) -> Report:
         """Returns what the run tells: whether the block is computed whole and why, and between which versions."""
@@ -136,18 +137,17 @@ class _Refresh:
             if before == after or after is None:
                 continue
             start = before or Seen(after.location, after.id, -1)
-            found = changes(self.session, self.relations[name], start, after)
+            found = changes(self.read, self.snapshot, name, start, after)
             if found is None:
                 return f"the changes of {name} since version {start.version} are gone, or were never kept"
-            self.changes[name] = self.read.cached(found, None)
+            self.changes[name] = found
         return self._many()
 
     def _many(self) -> str:
         """Returns which table has so many changed rows that the whole is cheaper; empty if none has."""
-        for name, rows in self.changes.items():
-            number = rows.at_most if rows.local is not None else rows.frame.count()
-            if number > max(_ALWAYS_FEW, _SHARE * self.snapshot.number(name)):
-                return f"{number:,} rows of {name} changed"
+        for name, found in self.changes.items():
+            if found.number > max(_ALWAYS_FEW, _SHARE * self.snapshot.number(name)):
+                return f"{found.number:,} rows of {name} changed"
         return ""
 
     # ------------------------------------------------------------------------------------------------ what is computed
@@ -167,21 +167,22 @@ class _Refresh:
         anchors = self._anchors()
         if not anchors.at_most:
             return _Part(self.read.read(self.table.name).limit(0).drop(s.BATCH, s.CHANGED_AT), anchors)
-        then, now = self._frames(anchors)
         if self.block.unit is Unit.ROW:
-            rows = sql_over(now, lambda tables: self.block.of(tables, self.more))
+            rows = sql_over(self._frames(anchors), lambda tables: self.block.of(tables, self.more))
             return _Part(self._hashed(rows), anchors, tuple(anchors.frame.columns))
-        return self._by_group([then, now]) if self.sums is None else self._by_arithmetic([then, now])
+        return self._by_group(anchors) if self.sums is None else self._by_arithmetic(anchors)
 
-    def _by_group(self, both: list[dict[str, DataFrame]]) -> _Part:
+    def _both(self) -> list[str]:
+        """Returns the aliases of which rows of two versions are joined: the anchor, and those that changed."""
+        return [one.name for one in self.block.aliases if one.relation in self.changes or not one.parent]
+
+    def _by_group(self, anchors: RowSet) -> _Part:
         """Returns the groups, or partitions, of joined rows of anchors, then or now, computed from all their rows."""
         values = [f"{sql} AS {GROUP_VALUE.format(number)}" for number, sql in enumerate(self.block.values)]
-        of_one = values or ["1 AS _fk_one"]
-        joined = [sql_over(frames, lambda tables: self.block.joined(tables, of_one)) for frames in both]
+        of_one, both = values or ["1 AS _fk_one"], self._both()
+        joined = sql_over(self._frames(anchors, both), lambda tables: self.block.joined(tables, of_one, both))
         column = ROW if self.block.unit is Unit.GROUP else PART
-        touched = with_row_hash(
-            reduce(DataFrame.unionByName, joined).distinct(), column, _values(self.block.by), "FALSE"
-        )
+        touched = with_row_hash(joined.distinct(), column, _values(self.block.by), "FALSE")
         keys = self.read.cached(touched, None)
         same = [f"{_TOUCHED}.{GROUP_VALUE.format(n)} <=> {sql}" for n, sql in enumerate(self.block.values)]
         frames = self._all() | ({_TOUCHED: keys.frame} if same else {})
@@ -192,15 +193,13 @@ class _Refresh:
 
         return _Part(self._hashed(sql_over(frames, sql)), keys, (column,))
 
-    def _by_arithmetic(self, both: list[dict[str, DataFrame]]) -> _Part:
+    def _by_arithmetic(self, anchors: RowSet) -> _Part:
         """Returns the groups of joined rows of anchors, from their numbers and what the anchors gave and give."""
-        names, groups = [*self._kept()], _values(self.block.by)
+        names, groups, both = [*self._kept()], _values(self.block.by), self._both()
+        numbers = sql_over(self._frames(anchors, both), lambda tables: self._numbers(tables, both))
         # Counts and sums are added by SUM alone: `+` and `*` of long DECIMALs lose digits.
-        signed = [
-            sql_over(frames, self._numbers).selectExpr(*groups, *(f"{sign}{name} AS {name}" for name in names))
-            for frames, sign in zip(both, ("-", ""), strict=True)
-        ]
-        added = _summed(reduce(DataFrame.unionByName, signed), groups, names)
+        signed = numbers.selectExpr(*groups, *(f"IF({IS_NOW}, {name}, -{name}) AS {name}" for name in names))
+        added = _summed(signed, groups, names)
         keys = self.read.cached(with_row_hash(added, ROW, groups, "FALSE"), None)
         stored = self.read.with_keys(self.block.name, keys, {ROW: ROW}, needed=names).select(ROW, *names)
         totals = _summed(stored.unionByName(keys.frame.select(ROW, *names)), [ROW], names)
@@ -213,11 +212,13 @@ class _Refresh:
         """Returns the hidden columns: name and SQL."""
         return {} if self.sums is None else self.sums.numbers(dict(self.table.columns))
 
-    def _numbers(self, tables: Mapping[str, str]) -> str:
-        """SQL: the hidden columns of each group."""
+    def _numbers(self, tables: Mapping[str, str], both: Collection[str] = ()) -> str:
+        """SQL: the hidden columns of each group; with tables of two versions (`Block.joined`) of each in each."""
         values = [f"{sql} AS {GROUP_VALUE.format(number)}" for number, sql in enumerate(self.block.values)]
-        sql = self.block.joined(tables, [*values, *(f"{sql} AS {name}" for name, sql in self._kept().items())])
-        return f"{sql} GROUP BY {', '.join(self.block.values)}" if self.block.by else sql
+        kept = [f"{sql} AS {name}" for name, sql in self._kept().items()]
+        side = [f"{quote(self.block.anchor.name)}.{IS_NOW}"] if both else []
+        sql, by = self.block.joined(tables, [*side, *values, *kept], both), [*side, *self.block.values]
+        return f"{sql} GROUP BY {', '.join(by)}" if by else sql
 
     def _shown(self, numbers: DataFrame) -> DataFrame:
         """Returns groups with the columns of the block, given their numbers; one without rows has no hash."""
@@ -234,57 +235,55 @@ class _Refresh:
             )
         return self._hashed(inner, f"{ROWS} = 0" if self.block.by else "FALSE")
 
-    def _frames(self, anchors: RowSet) -> tuple[dict[str, DataFrame], dict[str, DataFrame]]:
-        """Returns, per alias, its rows then and now, of the anchor only those given.
+    def _frames(self, anchors: RowSet, both: Collection[str] = ()) -> dict[str, DataFrame]:
+        """Returns, per alias, its rows now, of the anchor only those given; and then, of the aliases in `both`.
 
-        Of a large table that is joined to few rows, only those are read that these rows ask for, then or now.
+        Of a table that is joined to few rows, only those are read that these rows ask for, then or now.
         """
-        now, then = self.snapshot, Earlier(self.snapshot, self.changes)
-        before, after, few = dict[str, DataFrame](), dict[str, DataFrame](), dict[str, list[RowSet]]()
+        frames, few = dict[str, DataFrame](), dict[str, RowSet]()
+        versions = BothVersions(self.read, self.snapshot, self.changes)
         for one in self.block.aliases:
-            parents = few.get(one.parent, [])
-            wanted, columns = self._asked(one, parents) if one.parent else (anchors, self._anchor_columns())
-            if wanted is None or wanted.at_most > self.read.few:
-                before[one.name], after[one.name] = then.rows(one.relation), now.rows(one.relation)
-                continue
-            rows = now.with_keys(one.relation, wanted, columns)
-            few[one.name], after[one.name], before[one.name] = [rows], rows.frame, rows.frame
-            if one.relation in self.changes:
-                old = self.read.cached(then.with_keys(one.relation, rows, wanted, columns), None)
-                few[one.name], before[one.name] = [rows, old], old.frame
-        return before, after
+            of = versions if one.name in both else self.snapshot
+            wanted, columns = self._asked(one, few.get(one.parent)) if one.parent else (anchors, self._anchor_columns())
+            if wanted is None or (one.parent and wanted.at_most > self.read.few):
+                frames[one.name] = of.rows(one.relation)
+            else:
+                few[one.name] = of.with_keys(one.relation, wanted, columns)
+                frames[one.name] = few[one.name].frame
+        return frames
 
     def _anchor_columns(self) -> dict[str, str]:
         """Returns, per key column of the anchor, its name among anchors."""
         return {name: ANCHOR.format(n) for n, name in enumerate(self.relations[self.block.anchor.relation].keys)}
 
-    def _asked(self, alias: Alias, parents: Sequence[RowSet]) -> tuple[RowSet | None, dict[str, str]]:
+    def _asked(self, alias: Alias, parent: RowSet | None) -> tuple[RowSet | None, dict[str, str]]:
         """Returns the values by which rows of a table are joined to few rows, and per column of it their names there.
 
-        None if the table is not large, or is not joined by columns alone.
+        None if reading the table is as good, or it is not joined by columns alone.
         """
         names = self._equal(alias)
-        if not parents or not names or not self.snapshot.is_large(alias.relation):
+        if parent is None or not names or not self.snapshot.is_looked_up(alias.relation):
             return None, {}
-        return self._distinct(parents, [*names.values()]), names
+        return self._distinct([parent], alias.parent, [*names.values()]), names
 
-    def _distinct(self, some: Sequence[RowSet], names: list[str]) -> RowSet:
-        """Returns the values of some columns of rows, each once."""
-        local = [rows.local for rows in some if rows.local is not None]
-        if len(local) == len(some):
+    def _distinct(self, some: Sequence[RowSet], of: str, names: list[str]) -> RowSet:
+        """Returns the values of some columns of rows of an alias, each once."""
+        local, kinds = local_rows(some), dict(self._columns(self._alias(of).relation).values())
+        if local is not None:
             values = pa.concat_tables([rows.select(names) for rows in local]).group_by(names).aggregate([])
-            if len(values):
-                return self.read.held(values)
+            return self.read.held(values, [(name, kinds[name]) for name in names])
         both = reduce(DataFrame.union, (rows.frame.select(*map(quote, names)) for rows in some))
         return self.read.cached(both.distinct(), None)
+
+    def _alias(self, name: str) -> Alias:
+        return next(one for one in self.block.aliases if one.name == name)
 
     def _equal(self, alias: Alias) -> dict[str, str]:
         """Returns, per column of a table that is equal to one of its parent in matching rows, the name of that column.
 
         Columns whose values Spark compares otherwise than they are stored, or of two types, are left out.
         """
-        parent = next(one for one in self.block.aliases if one.name == alias.parent)
-        own, its = (self._columns(one.relation) for one in (alias, parent))
+        own, its = (self._columns(one.relation) for one in (alias, self._alias(alias.parent)))
         pairs = ((own[one], its[other]) for one, other in alias.equal)
         return {name: of for (name, kind), (of, other) in pairs if kind == other and is_compared_as_stored(kind)}
 
@@ -294,31 +293,40 @@ class _Refresh:
 
     def _anchors(self) -> RowSet:
         """Returns the keys of the anchors whose joined rows may differ."""
+        anchor, columns = self.relations[self.block.anchor.relation], self._anchor_columns()
         parts = [
-            self._traced(one, self.changes[one.relation]) for one in self.block.aliases if one.relation in self.changes
+            rows
+            for one in self.block.aliases
+            if one.relation in self.changes
+            for rows in self._traced(one, self.changes[one.relation].both)
         ]
-        if not parts:
-            none = self.snapshot.rows(self.block.anchor.relation).limit(0)
-            parts = [none.selectExpr(*(f"{quote(key)} AS {of}" for key, of in self._anchor_columns().items()))]
-        return self.read.cached(reduce(DataFrame.unionByName, parts).distinct(), None)
+        local = local_rows(parts)
+        if local is not None and (anchor.is_comparable or not local):
+            kinds = dict(anchor.table.columns)
+            if not local:
+                return self.read.held(pa.table({}), [(name, kinds[key]) for key, name in columns.items()])
+            found = pa.concat_tables([rows.select([*columns]) for rows in local]).group_by([*columns]).aggregate([])
+            return self.read.held(found.rename_columns(columns), [(name, kinds[key]) for key, name in columns.items()])
+        named = [rows.frame.selectExpr(*(f"{quote(key)} AS {of}" for key, of in columns.items())) for rows in parts]
+        return self.read.cached(reduce(DataFrame.unionByName, named).distinct(), None)
 
-    def _traced(self, alias: Alias, changed: RowSet) -> DataFrame:
-        """Returns the keys of the anchors of changed rows of a table, old and new, found along the joins."""
-        both = [changed.frame.where(f"{one} IS NOT NULL").select(f"{one}.*") for one in ("_fk_old", "_fk_new")]
-        rows = reduce(DataFrame.unionByName, both)
+    def _traced(self, alias: Alias, rows: Sequence[RowSet]) -> Sequence[RowSet]:
+        """Returns the anchors of rows of a table, found along the joins; maybe some more."""
         for child, parent in itertools.pairwise(self.block.steps(alias)):
             names = {of: own for own, of in self._equal(child).items()}
-            kept = self.read.cached(rows, None)
-            wanted = self._distinct([kept], [*names.values()]) if names else None
+            wanted = self._distinct(rows, child.name, [*names.values()]) if names else None
             if wanted is None or wanted.at_most > self.read.few:
-                parents = self.snapshot.rows(parent.relation)
-            else:
-                parents = self.snapshot.with_keys(parent.relation, wanted, names).frame
-            rows = self._matching(child, parent, kept.frame, parents)
-        return rows.selectExpr(*(f"{quote(key)} AS {of}" for key, of in self._anchor_columns().items()))
+                found = self._matching(child, parent, rows, self.snapshot.rows(parent.relation))
+                rows = [self.read.cached(found, None)]
+                continue
+            parents = self.snapshot.with_keys(parent.relation, wanted, names)
+            if len(names) < len(child.path):  # there are conditions other than the equal columns
+                parents = self.read.cached(self._matching(child, parent, rows, parents.frame), None)
+            rows = [parents]
+        return rows
 
     @staticmethod
-    def _matching(child: Alias, parent: Alias, rows: DataFrame, parents: DataFrame) -> DataFrame:
+    def _matching(child: Alias, parent: Alias, rows: Sequence[RowSet], parents: DataFrame) -> DataFrame:
         """Returns the rows of the parent of a table that some rows of the table match."""
         on = " AND ".join(child.path)
 
@@ -326,7 +334,8 @@ class _Refresh:
             of_child, of_parent = (f"{tables[one.name]} AS {quote(one.name)}" for one in (child, parent))
             return f"SELECT {quote(parent.name)}.* FROM {of_parent} LEFT SEMI JOIN {of_child} ON {on}"
 
-        return sql_over({child.name: rows, parent.name: parents}, sql)
+        both = reduce(DataFrame.unionByName, (one.frame for one in rows))
+        return sql_over({child.name: both, parent.name: parents}, sql)
 
     # ------------------------------------------------------------------------------------------------ what is committed
     def _hashed(self, rows: DataFrame, gone: str = "FALSE") -> DataFrame:

@@ -1,0 +1,193 @@
+"""What changed in the tables that a block reads, between two versions of each, and the tables with rows of both.
+
+Few changes of a table of which Spark sees the rows as they are stored are found in the driver, without a job of Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.cdc.delta import changes_between, changes_here
+from fk_pipeline.cdc.table_versions import DELETED, Seen, are_kept
+from fk_pipeline.effects import Reader, RowSet
+from fk_pipeline.kinds.query.blocks import IS_NOW
+from fk_pipeline.kinds.query.relations import Snapshot, TableRead
+from fk_pipeline.spec import quote
+from fk_pipeline.store.local import having, lacking
+from fk_pipeline.store.reader import keys_as
+from fk_pipeline.store.schemas import Table
+
+_CHANGE, _VERSION = "_change_type", "_commit_version"
+_REMOVED = (DELETED, "update_preimage")
+_OLD, _NEW = "_fk_old", "_fk_new"
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The rows of a relation that differ between two versions; one row per key, with the columns of the relation.
+
+    Attributes:
+        old: as they were; not those that were not there.
+        new: as they are; not those that are gone.
+        number: the number of keys.
+    """
+
+    old: RowSet
+    new: RowSet
+    number: int
+
+    @property
+    def both(self) -> tuple[RowSet, RowSet]:
+        """Old and new rows."""
+        return self.old, self.new
+
+
+def changes(read: Reader, snapshot: Snapshot, name: str, before: Seen, after: Seen) -> Changes | None:
+    """Returns what changed in a relation; None if that is lost.
+
+    Args:
+        read: the reader of the stage, which frees what is computed.
+        snapshot: the relations at the newer version.
+        name: the relation.
+        before: the older version.
+        after: the newer one.
+    """
+    path = f"{after.location}@{before.version + 1}..{after.version}"
+    if not are_kept(path):
+        return None
+    relation = snapshot.relations[name]
+    if relation.stored and relation.is_comparable:
+        found = changes_here(path, relation.table.names, read.few)
+        if found is not None:
+            were, are, number = _ends(found, relation)
+            return Changes(snapshot.held(name, were), snapshot.held(name, are), number)
+    versions = read.cached(_versions(changes_between(snapshot.session, path), relation), None)
+    if versions.local is None:
+        some = (versions.frame.where(f"{one} IS NOT NULL").select(f"{one}.*") for one in (_OLD, _NEW))
+        old, new = (read.planned(one, versions.at_most, cached=True) for one in some)
+        return Changes(old, new, versions.frame.count())
+    structs = (versions.local[one].drop_null().combine_chunks() for one in (_OLD, _NEW))
+    old, new = (snapshot.held(name, pa.table(one.flatten(), relation.table.names)) for one in structs)
+    return Changes(old, new, len(versions.local))
+
+
+def _ends(feed: pa.Table, relation: TableRead) -> tuple[pa.Table, pa.Table, int]:
+    """Returns old and new rows, and the number of keys, of the rows of a feed in the driver."""
+    was = [kind in _REMOVED for kind in feed[_CHANGE].to_pylist()]
+    order = [*zip(feed[_VERSION].to_pylist(), (not one for one in was), range(len(was)), strict=True)]
+    rows = feed.select(relation.table.names)
+    found: dict[tuple[object, ...], list[tuple[int, bool, int]]] = {}
+    for key, place in zip(zip(*(_plain(rows[one]) for one in relation.keys), strict=True), order, strict=True):
+        found.setdefault(key, []).append(place)
+    ends = [(min(some)[2], max(some)[2]) for some in found.values()]
+    pairs = [(first if was[first] else None, None if was[last] else last) for first, last in ends]
+    twice = [(first, last) for first, last in pairs if first is not None and last is not None]
+    values = [_plain(rows[one]) for one in rows.column_names]
+    same = {first for first, last in twice if all(one[first] == one[last] for one in values)}
+    pairs = [(first, last) for first, last in pairs if first not in same and (first, last) != (None, None)]
+    old, new = ([one for one in some if one is not None] for some in (zip(*pairs, strict=True) if pairs else ((), ())))
+    return rows.take(pa.array(old, pa.int64())), rows.take(pa.array(new, pa.int64())), len(pairs)
+
+
+def _plain(column: pa.ChunkedArray) -> list[object]:
+    """Returns the values of a column; times as numbers, as Python does not know them all."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    return list(column.to_pylist())
+
+
+def _versions(feed: DataFrame, relation: TableRead) -> DataFrame:
+    """Returns the old and new version, as structs, of every row that changed; null where there is no such row."""
+    rows = _with(feed, relation.table) if relation.stored else relation.view(feed)
+    row = ", ".join(quote(name) for name in relation.table.names)
+    was = f"{_CHANGE} IN {_REMOVED}"
+    ends = rows.selectExpr(
+        *map(quote, relation.keys),
+        f"STRUCT({was} AS was, STRUCT({row}) AS row) AS _fk_one",
+        f"STRUCT({_VERSION} AS version, NOT ({was}) AS is_new) AS _fk_order",
+    )
+    first, last = (F.expr(f"{function}(_fk_one, _fk_order)") for function in ("MIN_BY", "MAX_BY"))
+    both = ends.groupBy(*map(quote, relation.keys)).agg(first.alias("_fk_first"), last.alias("_fk_last"))
+    versions = both.selectExpr(
+        f"IF(_fk_first.was, _fk_first.row, NULL) AS {_OLD}", f"IF(_fk_last.was, NULL, _fk_last.row) AS {_NEW}"
+    )
+    has_maps = "map<" in versions.schema.simpleString()  # which Spark does not compare
+    return versions if has_maps else versions.where(f"NOT ({_OLD} <=> {_NEW})")
+
+
+def _with(rows: DataFrame, table: Table) -> DataFrame:
+    """Returns rows of a feed with the columns of a table; one that it has got since is null."""
+    there = {name.lower() for name in rows.columns}
+    own = [
+        quote(name) if name.lower() in there else f"CAST(NULL AS {kind}) AS {quote(name)}"
+        for name, kind in table.columns
+    ]
+    return rows.selectExpr(*own, _CHANGE, _VERSION)
+
+
+class BothVersions:
+    """The relations with the rows of two versions, told apart by `IS_NOW`: of a snapshot, and as they were before."""
+
+    def __init__(self, read: Reader, now: Snapshot, changed: Mapping[str, Changes]) -> None:
+        """Takes the newer versions, and per relation what changed since the older one."""
+        self.read, self.now, self.changed = read, now, changed
+
+    def rows(self, name: str) -> DataFrame:
+        """Returns the rows of a relation."""
+        now = self.now.rows(name)
+        then = now if name not in self.changed else self._before(name, now, self.changed[name].old.frame)
+        return _side_by_side(now, then)
+
+    def with_keys(self, name: str, keys: RowSet, columns: Mapping[str, str]) -> RowSet:
+        """Returns the rows of a relation with some keys (`Snapshot.with_keys`)."""
+        now = self.now.with_keys(name, keys, columns)
+        then = self._with_keys_here(name, now, keys, columns)
+        if now.local is not None and then is not None:
+            sides = [
+                side.append_column(IS_NOW, pa.repeat(is_now, len(side)))
+                for side, is_now in ((now.local, True), (then, False))
+            ]
+            return self.now.held(name, pa.concat_tables(sides).combine_chunks(), (IS_NOW, "BOOLEAN"))
+        if name not in self.changed:
+            return self.read.cached(_side_by_side(now.frame, now.frame), None)
+        old = self.changed[name].old.frame.select(*map(quote, now.frame.columns))
+        asked = old.join(keys_as(keys.frame, columns), [*columns], "left_semi")
+        return self.read.cached(_side_by_side(now.frame, self._before(name, now.frame, asked)), None)
+
+    def _with_keys_here(self, name: str, now: RowSet, keys: RowSet, columns: Mapping[str, str]) -> pa.Table | None:
+        """Returns the older rows with some keys, given the newer ones; None if Spark must find them."""
+        if name not in self.changed:
+            return now.local
+        changed, wanted = self.changed[name], keys.values([*columns.values()])
+        if now.local is None or changed.old.local is None or changed.new.local is None or wanted is None:
+            return None
+        if not self.now.relations[name].is_comparable:
+            return None
+        asked = pa.table({column: wanted[of] for column, of in columns.items()})
+        old = changed.old.local.select(now.local.column_names).cast(now.local.schema)
+        new = changed.new.local.select(self.now.relations[name].keys)
+        return pa.concat_tables([lacking(now.local, new), having(old, asked)])
+
+    def _before(self, name: str, now: DataFrame, old: DataFrame) -> DataFrame:
+        """Returns the older rows, given the newer ones and the old versions of changed ones among them."""
+        keys = [*self.now.relations[name].keys]
+        new = self.changed[name].new.frame.select(*map(quote, keys))
+        same = now.join(F.broadcast(new), keys, "left_anti")
+        return same.unionByName(old.select(*map(quote, now.columns)))
+
+
+def _side_by_side(now: DataFrame, then: DataFrame) -> DataFrame:
+    return now.selectExpr("*", f"TRUE AS {IS_NOW}").unionByName(then.selectExpr("*", f"FALSE AS {IS_NOW}"))
+
+
+def local_rows(some: Sequence[RowSet]) -> list[pa.Table] | None:
+    """Returns the rows of all sets; None if one of them is not in the driver."""
+    found = [rows.local for rows in some if rows.local is not None]
+    return found if len(found) == len(some) else None
