@@ -1,6 +1,6 @@
 """Runs all due work in a separate process and kills its whole process group, Spark included, around a commit.
 
-python die.py PIPELINE.yaml POINT    POINT is the number of the point at which it is killed, counted from 1
+python die.py POINT PIPELINE.yaml ...    POINT is the number of the point at which it is killed, counted from 1
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.any_order.subjects import register
 
 
-def main(file: str, wanted: int) -> None:
+def main(wanted: int, *files: str) -> None:
     seen = 0
 
     def die(point: str) -> None:
@@ -28,8 +28,9 @@ def main(file: str, wanted: int) -> None:
 
     register()
     with faults.listening(die):
-        load(file).run()
+        for file in files:
+            load(file).run()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(int(sys.argv[1]), *sys.argv[2:])

@@ -1,4 +1,4 @@
-"""A state machine that applies every possible event to a pipeline, and compares the outcome with the plain join.
+"""A state machine that applies every possible event to a kind, and compares the outcome with its plain definition.
 
 One example is one *schedule*: batches land, are rewritten, withdrawn and brought back, files vanish; single stages run
 for any batches in any order, also before their upstream; runs die at a commit. At the end, all due work runs.
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -96,32 +96,25 @@ class AnyOrder(RuleBasedStateMachine):
         self.random, self.faulty = Random(seed), faulty
         self.histories = self.subject.histories(self.random, self.worlds, sequenced)
         joins, self.sizes = self.joins or self.subject.joins, self.ways[way % len(self.ways)]
-        self.file, self.join, self.declared = self.folder / "pipeline.yaml", joins[join % len(joins)], set[str]()
-        self._write_file()
+        self.join, self.declared = joins[join % len(joins)], set[str]()
         for side in self.subject.sides:
             (self.folder / "landing" / side).mkdir(parents=True)
-        self.pipeline = self._open(self.file)
+        self.files = self._files(self.folder)
+        self.pipelines = self._open(self.files)
         order = "by sequence" if sequenced else "by arrival"
-        self._say(f"{self.join} join, {order}, way {way % len(self.ways)}, seed {seed}")
+        self._say(f"{self.join or self.subject.name}, {order}, way {way % len(self.ways)}, seed {seed}")
         for batch in self.random.sample(BATCHES, 3):
             for side in self.subject.sides:
                 self._write("landed:", (batch, side), self.histories.content(side, 0.6))
 
-    def _write_file(self) -> None:
-        """Writes the pipeline file with the fields that are declared so far."""
+    def _files(self, folder: Path) -> list[Path]:
+        """Writes the pipeline files, with the fields that are declared so far."""
         order = "    sequence_by: seq\n" if self.histories.sequenced else ""
-        schemas = {
-            side: ", ".join(
-                [self.subject.schemas[side], *(f"{more} STRING" for more in [MORE[side]] if more in self.declared)]
-            )
-            for side in self.subject.sides
-        }
-        text = self.subject.text(self.subject, self.join, schemas, order, self.declared)
-        self.file.write_text(f"{text}settings: {{fold_after_hours: 0}}\n")
+        return self.subject.write(folder, self.join, order, self.declared, "settings: {fold_after_hours: 0}\n")
 
     def teardown(self) -> None:
         try:
-            if hasattr(self, "pipeline"):
+            if hasattr(self, "pipelines"):
                 self._end()
         finally:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -136,18 +129,19 @@ class AnyOrder(RuleBasedStateMachine):
             self._die(self.random.randint(1, 25), killed=True)
         self._say("everything due runs")
         with self._explained():
-            self.pipeline.run()
-        assert not any(self.pipeline.due().values()), "run without arguments left work due"
+            for pipeline in self.pipelines:
+                pipeline.run()
+        assert not any(any(one.due().values()) for one in self.pipelines), "run without arguments left work due"
         self._check()
         expected = self.subject.expected(self.histories, self.landed, self.join, self.declared)
-        self._compare(self._result(self.pipeline), expected)
+        self._compare(self._result(self.pipelines[-1]), expected)
         self._compare_hashes()
-        report = self.pipeline.verify()
+        report = self.pipelines[-1].verify()
         assert (report.ok, report.due, report.pending, report.rows) == (True, 0, 0, self.subject.number(expected)), (
             report
         )
         for key in self.random.sample(range(self.histories.left_keys), 2):
-            assert self.pipeline.explain(self.subject.explained(key)).as_expected, (
+            assert self.pipelines[-1].explain(self.subject.explained(self.join, key)).as_expected, (
                 f"{self._story()}\nexplain calls key {key} wrong"
             )
         if self.random.random() < self.anew and self.landed:
@@ -164,24 +158,23 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _another_way(self, expected: Rows) -> None:
         """Runs the current landing files into a new warehouse, in one range, one by one, or in a random split."""
-        other = self.folder / "other.yaml"
-        other.write_text(self.file.read_text() + "warehouse: other\n")
         here = sorted({batch for batch, _ in self.landed})
         cuts = self.random.choice([[], here[1:], sorted(self.random.sample(here, self.random.randint(0, len(here))))])
         starts = sorted({here[0], *cuts})
         ends = [start - 1 for start in starts[1:]] + [here[-1]]
         passes = [BatchRange.of(first, last) for first, last in zip(starts, ends, strict=True)]
         self.random.shuffle(passes)
-        for (batch, side), content in self.landed.items():  # the new warehouse has not read the files that vanished
-            self._put(batch, side, content)
-        for batch, side in self.withdrawn:
-            for path in self._paths(batch, side):
-                path.unlink(missing_ok=True)
+        other = self.folder / "other"
+        for side in self.subject.sides:
+            (other / "landing" / side).mkdir(parents=True)
+        for (batch, side), content in self.landed.items():
+            self._put(batch, side, content, other)
         self._say(f"the same files anew, in passes {', '.join(map(str, passes))}")
-        pipeline = self._open(other)
-        pipeline.run(passes)
-        assert not any(pipeline.due().values())
-        self._compare(self._result(pipeline), expected)
+        anew = self._open(self._files(other))
+        for pipeline in anew:
+            pipeline.run(passes if pipeline.spec.definition.logged else None)
+        assert not any(any(one.due().values()) for one in anew)
+        self._compare(self._result(anew[-1]), expected)
         self.totals["compared with another split"] += 1
 
     # ---- events of the landing files
@@ -210,10 +203,13 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(number=numbers)
     def vanishes(self, number: int) -> None:
         """Removes a file that was read before, which must change nothing."""
-        ledger = self.pipeline.ledger()
-        self.pipeline.discover()
-        stage_of = dict(zip(self.subject.sides, (one.stage for one in self.subject.kind.inputs), strict=True))
-        read = [p for p in sorted(self.landed) if not ledger.due.has(stage_of[p[1]], p[0])]
+        self._discover()
+        readers = self._readers()
+        read = []
+        for batch, side in sorted(self.landed):
+            pipeline, stage = readers[side]
+            if not pipeline.ledger().due.has(stage, batch):
+                read.append((batch, side))
         if not read:
             return
         batch, side = read[number % len(read)]
@@ -225,13 +221,13 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: not self.withdrawn and len(self.landed) > 2)
     @rule(number=numbers)
     def is_withdrawn(self, number: int) -> None:
-        self.pipeline.discover()
         here = sorted({batch for batch, _ in self.landed})
         batch = here[number % len(here)]
         if batch in self._folded():
             return
         self._say(f"batch {batch} is withdrawn")
-        self.pipeline.remove_batch(batch, forget=True)
+        for pipeline in self._having(batch, self.landed):
+            pipeline.remove_batch(batch, forget=True)
         self.may_be_due = True
         self.withdrawn = {place: self.landed.pop(place) for place in list(self.landed) if place[0] == batch}
         self.landings += [("withdrawn:", place, Content()) for place in self.withdrawn]
@@ -241,27 +237,36 @@ class AnyOrder(RuleBasedStateMachine):
     @rule()
     def is_brought_back(self) -> None:
         batch = next(iter(self.withdrawn))[0]
+        having = self._having(batch, self.withdrawn)
         for (_, side), content in self.withdrawn.items():
             self._put(batch, side, content)
+            self.vanished.discard((batch, side))
         self._say(f"batch {batch} is brought back")
         self.landed |= self.withdrawn
         self.landings += [("brought back:", place, content) for place, content in self.withdrawn.items()]
         self.withdrawn = {}
-        self.pipeline.run(str(batch))
+        for pipeline in having:
+            pipeline.run(str(batch))
 
     @precondition(lambda self: not self.withdrawn)
     @rule(after=st.integers(1, 20))
     def is_compacted(self, after: int) -> None:
         """Folds the finished batches from the first one on; they are not restated any more."""
-        if self._unfinished():
+        finished = [pipeline for pipeline in self.pipelines if not self._unfinished(pipeline)]
+        if not finished:
             return
         self._say("is compacted")
         self.totals["compactions"] += 1
-        if self.faulty:
-            self._until(after, True, self.pipeline.compact)
-        else:
+
+        def compact() -> None:
             with self._explained():
-                self.pipeline.compact()
+                for pipeline in finished:
+                    pipeline.compact()
+
+        if self.faulty:
+            self._until(after, True, compact)
+        else:
+            compact()
         self._check()
         self.totals["batches folded"] += len(self._folded())
 
@@ -272,53 +277,60 @@ class AnyOrder(RuleBasedStateMachine):
     def some_due_work_runs(self, seed: int, hasty: float) -> None:
         """Runs single stages for single batches in a random order, each after its upstream; hasty ones before it."""
         random = Random(seed)
-        self.pipeline.discover()
         for _ in range(random.randint(4, 8)):
-            due = self.pipeline.due()
-            work = [(stage, batch) for stage, these in due.items() for batch in these]
-            upstream = self.pipeline.ledger().upstream
-            ready = [(stage, b) for stage, b in work if not any(b in due[up] for up in upstream[stage])]
+            work, ready = [], []
+            for pipeline in self.pipelines:
+                pipeline.discover()
+                due, upstream = pipeline.due(), pipeline.ledger().upstream
+                own = [(pipeline, stage, batch) for stage, these in due.items() for batch in these]
+                work += own
+                ready += [one for one in own if not any(one[2] in due[up] for up in upstream[one[1]])]
             if not work:
                 self.may_be_due = False
                 return
-            stage, batch = random.choice(work if random.random() < hasty else ready)
-            self._run_stage(stage, BatchRange.of(int(batch)))
+            pipeline, stage, batch = random.choice(work if random.random() < hasty else ready)
+            self._run_stage(pipeline, stage, BatchRange.of(int(batch)))
 
     @rule(number=numbers, side=sides, seed=seeds)
     def a_batch_lags(self, number: int, side: str, seed: int) -> None:
         """Runs one batch up to a stage; then runs another batch, with new content, which overtakes it."""
-        random = Random(seed)
-        self.pipeline.discover()
-        here = sorted({batch for batch, _ in self.landed})
+        random, side = Random(seed), self._side(side)
+        readers = self._readers()
+        pipeline, _ = readers[side]
+        pipeline.discover()
+        here = sorted({batch for batch, of in self.landed if readers[of][0] is pipeline})
         if len(here) < 2:
             return
         slow, fast = random.sample(here, 2)
-        steps = self.subject.kind.stage_names[:-1]
+        steps = pipeline.spec.definition.stage_names[:-1]
         for step in steps[: number % len(steps) + 1]:
-            self._run_stage(step, BatchRange.of(slow))
-        side = self._side(side)
+            self._run_stage(pipeline, step, BatchRange.of(slow))
         self._rewrite((fast, side), self.histories.content(side, 0.6))
-        self._run(f"batches [{fast}]", str(fast))
+        self._run(f"batches [{fast}]", {pipeline: str(fast)})
 
     @rule(number=numbers, first=batches, more=st.sampled_from([0, 0, 1, 6]))
     def a_stage_runs(self, number: int, first: int, more: int) -> None:
         """Runs a stage for any batches, due or not, whatever has run before."""
-        self.pipeline.discover()
-        stages = self.subject.kind.stage_names
-        self._run_stage(stages[number % len(stages)], BatchRange.of(first, first + more))
+        self._discover()
+        stages = [(one, stage) for one in self.pipelines for stage in one.spec.definition.stage_names]
+        self._run_stage(*stages[number % len(stages)], BatchRange.of(first, first + more))
 
     @rule(some=st.lists(batches, min_size=1, max_size=3, unique=True))
     def batches_run(self, some: list[int]) -> None:
-        there = {batch for batch, _ in self.landed} | set(self.pipeline.ledger().batches)
-        known = [batch for batch in some if batch in there - {b for b, _ in self.withdrawn}]
-        if not known:
-            return
-        self._run(f"batches {known}", ",".join(map(str, known)))
+        readers, known = self._readers(), dict[Pipeline, str]()
+        for pipeline in self.pipelines:
+            own = {side for side, (reader, _) in readers.items() if reader is pipeline}
+            there = {batch for batch, side in self.landed if side in own} | set(pipeline.ledger().batches)
+            there -= {batch for batch, side in self.withdrawn if side in own}
+            if named := [batch for batch in some if batch in there]:
+                known[pipeline] = ",".join(map(str, named))
+        if known:
+            self._run(f"batches {' and '.join(known.values())}", known)
 
     @precondition(lambda self: self.may_be_due)
     @rule()
     def all_that_is_due_runs(self) -> None:
-        self._run("all that is due")
+        self._run("all that is due", dict.fromkeys(self.pipelines))
         self.may_be_due = False
 
     @precondition(lambda self: self.faulty)
@@ -327,21 +339,23 @@ class AnyOrder(RuleBasedStateMachine):
         """Starts a run that has work to do and dies at a point around a commit; then another process continues."""
         self._die(after, killed)
 
-    @rule(source=st.sampled_from(["changelog", "landing"]), after=st.integers(1, 60))
-    def is_rebuilt(self, source: str, after: int) -> None:
+    @rule(source=st.sampled_from(["changelog", "landing"]), after=st.integers(1, 60), number=numbers)
+    def is_rebuilt(self, source: str, after: int, number: int) -> None:
         """Rebuilds beside the tables and swaps the new ones in; may die before or in the swap where runs may die."""
-        begun = self.pipeline.ledger().rebuilds.unfinished
+        pipeline, readers = self.pipelines[number % len(self.pipelines)], self._readers()
+        begun = pipeline.ledger().rebuilds.unfinished
         if source == "changelog" and begun is not None and begun["source"] != source:
             return
-        if source == "landing" and not self.vanished <= set(self.withdrawn):
+        gone = {place for place in self.vanished - set(self.withdrawn) if readers[place[1]][0] is pipeline}
+        if source == "landing" and gone:
             return
         self.totals["rebuilds"] += 1
         self.may_be_due = True
 
         def rebuild() -> None:
-            self._say(f"is rebuilt from {source}")
+            self._say(f"{pipeline.spec.name} is rebuilt from {source}")
             with self._explained():
-                self.pipeline.rebuild(source)
+                pipeline.rebuild(source)
 
         if self.faulty:
             self._until(after, True, rebuild)
@@ -351,59 +365,78 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(side=sides, after=st.integers(1, 12))
     def a_field_is_declared_or_not_any_more(self, side: str, after: int) -> None:
         """Adds a column to the schema, which the tables add in place, or removes it, which needs a rebuild."""
-        if self.vanished or self.pipeline.ledger().rebuilds.unfinished is not None:
+        if self.vanished or any(one.ledger().rebuilds.unfinished is not None for one in self.pipelines):
             return
-        field = MORE[self._side(side)]
+        side = self._side(side)
+        field = MORE[side]
         self.declared ^= {field}
-        self._write_file()
-        self.pipeline = self._open(self.file)
+        self.pipelines = self._open(self._files(self.folder))
+        pipeline, _ = self._readers()[side]
         self.may_be_due = True
         if field in self.declared:
             self._say(f"{field} is declared")
             self.totals["columns added"] += 1
             if self.faulty:
-                self._until(after, True, self.pipeline.runner.add_columns)
+                self._until(after, True, pipeline.runner.add_columns)
         else:
             self._say(f"{field} is not declared any more; is rebuilt from changelog")
             self.totals["columns taken out"] += 1
             with self._explained():
-                self.pipeline.rebuild("changelog")
+                pipeline.rebuild("changelog")
 
     @precondition(lambda self: self.may_be_due)
     @rule()
     def is_verified_on_the_way(self) -> None:
         """Verifies an intermediate state: due work must explain every difference."""
-        if self._unfinished():
-            return
-        self._say("is verified")
-        self.pipeline.discover()
-        report = self.pipeline.verify()
-        self.totals["verified on the way"] += 1
-        assert report.ok, f"{self._story()}\nverify calls legal differences wrong: {report}"
+        for pipeline in self.pipelines:
+            if self._unfinished(pipeline):
+                continue
+            self._say(f"{pipeline.spec.name} is verified")
+            pipeline.discover()
+            report = pipeline.verify()
+            self.totals["verified on the way"] += 1
+            assert report.ok, f"{self._story()}\nverify calls legal differences wrong: {report}"
 
     # ---- helpers
 
     def _check(self) -> None:
         """Asserts that no check fails, whatever is due: at full depth, for a range of batches, and for one batch."""
-        if not self.checks or self.random.random() >= self.checks or self._unfinished():
+        finished = [pipeline for pipeline in self.pipelines if not self._unfinished(pipeline)]
+        if not self.checks or self.random.random() >= self.checks or not finished:
             return
         first, last = sorted(self.random.choices(BATCHES, k=2))
-        for stage in self.subject.kind.stage_names:
+        for pipeline, stage in ((one, stage) for one in finished for stage in one.spec.definition.stage_names):
             for batches in (None, BatchRange.of(first, last), BatchRange.of(first)):
-                found = violations(self.pipeline, stage, batches)
+                found = violations(pipeline, stage, batches)
                 red = {n: f for n, f in found.findings.items() if f.value and not n.endswith("share_is_low")}
                 assert not red, f"{self._story()}\n{stage}, batches {batches}: legal states turn red: {red}"
                 self.totals["rows pending in checks"] += sum(f.pending for f in found.findings.values())
         self.totals["states checked"] += 1
 
-    def _unfinished(self) -> bool:
+    @staticmethod
+    def _unfinished(pipeline: Pipeline) -> bool:
         """Returns whether the tables need a run before they can be checked: nothing ran, or the file was edited."""
-        ledger = self.pipeline.ledger()
+        ledger = pipeline.ledger()
         return (
             not ledger.runs.stages
             or ledger.rebuilds.unfinished is not None
-            or bool(columns_to_add(self.pipeline.spec, ledger))
+            or bool(columns_to_add(pipeline.spec, ledger))
         )
+
+    def _readers(self) -> dict[str, tuple[Pipeline, str]]:
+        """Returns, per side, the pipeline and the stage that read its landing files."""
+        stages = [(one, logged.stage) for one in self.pipelines for logged in one.spec.definition.logged]
+        return dict(zip(self.subject.sides, stages, strict=True))
+
+    def _having(self, batch: int, places: Iterable[Place]) -> list[Pipeline]:
+        """Returns the pipelines that read a batch of some places."""
+        readers = self._readers()
+        found = [readers[side][0] for of, side in places if of == batch]
+        return [pipeline for pipeline in self.pipelines if pipeline in found]
+
+    def _discover(self) -> None:
+        for pipeline in self.pipelines:
+            pipeline.discover()
 
     def _something_to_do(self) -> None:
         folded = self._folded()
@@ -413,7 +446,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _die(self, after: int, killed: bool) -> None:
         self._something_to_do()
-        self._until(after, killed, lambda: self._run("all that is due, and"))
+        self._until(after, killed, lambda: self._run("all that is due, and", dict.fromkeys(self.pipelines)))
 
     def _until(self, after: int, killed: bool, work: Callable[[], None]) -> None:
         """Does work that dies or fails at a point; then another process continues."""
@@ -432,22 +465,23 @@ class AnyOrder(RuleBasedStateMachine):
         with faults.listening(die), contextlib.suppress(Killed, Broken):
             work()
             self._say("nothing happens")
-        self.pipeline = self._open(self.file)
+        self.pipelines = self._open(self.files)
         self._check()
 
     def _kill(self, after: int) -> None:
         self._something_to_do()
-        done = subprocess.run([sys.executable, DIE, str(self.file), str(after)], check=False, start_new_session=True)
+        command = [sys.executable, DIE, str(after), *map(str, self.files)]
+        done = subprocess.run(command, check=False, start_new_session=True)
         assert done.returncode in (0, -signal.SIGKILL), f"the process ended with {done.returncode}"
         if done.returncode:
             type(self).kills -= 1
             self.died = True
             self.totals["processes killed with kill -9"] += 1
         self._say("a process is killed" if done.returncode else "a process runs all that is due")
-        self.pipeline = self._open(self.file)
+        self.pipelines = self._open(self.files)
 
-    def _open(self, file: Path) -> Pipeline:
-        return Pipeline(load_spec(file), self.session, sizes=self.sizes)
+    def _open(self, files: Iterable[Path]) -> list[Pipeline]:
+        return [Pipeline(load_spec(file), self.session, sizes=self.sizes) for file in files]
 
     def _say(self, what: str) -> None:
         self.log.append(what)
@@ -461,30 +495,30 @@ class AnyOrder(RuleBasedStateMachine):
         except FkPipelineError as error:
             raise AssertionError(f"{self._story()}\n{type(error).__name__}: {error}") from error
 
-    def _run(self, what: str, some: str | None = None) -> None:
+    def _run(self, what: str, batches: Mapping[Pipeline, str | None]) -> None:
+        """Runs pipelines for batches, or for all that are due."""
         self._say(f"run {what}")
         self.may_be_due = True
         with self._explained():
-            done = self.pipeline.run(some)
-        self.totals["stage runs"] += len(done)
+            for pipeline, some in batches.items():
+                self.totals["stage runs"] += len(pipeline.run(some))
 
-    def _run_stage(self, stage: str, some: BatchRange) -> None:
+    def _run_stage(self, pipeline: Pipeline, stage: str, some: BatchRange) -> None:
         """Runs a stage like an asset does: a withdrawn batch stays withdrawn."""
-        self._say(f"run {stage} of {some}")
+        self._say(f"run {stage} of {some}" + (f" of {pipeline.spec.name}" if len(self.pipelines) > 1 else ""))
         self.may_be_due = True
         with self._explained():
-            self.pipeline.runner.run(stage, some)
+            pipeline.runner.run(stage, some)
         self.totals["stage runs"] += 1
         self._check()
 
-    def _paths(self, batch: int, side: str) -> list[Path]:
-        folder = self.folder / "landing" / side
+    def _paths(self, batch: int, side: str, home: Path | None = None) -> list[Path]:
+        folder = (home or self.folder) / "landing" / side
         return [folder / f"{batch:08d}.jsonl", folder / f"rest-{batch:08d}.jsonl"]
 
-    def _put(self, batch: int, side: str, content: Content) -> None:
+    def _put(self, batch: int, side: str, content: Content, home: Path | None = None) -> None:
         """Writes a batch as one file, or as two that are read in name order."""
-        one, two = self._paths(batch, side)
-        self.vanished.discard((batch, side))
+        one, two = self._paths(batch, side, home)
         lines = content.text(side).splitlines(keepends=True)
         two_files = (batch, side) in self.split or self.random.random() < 0.15
         self.split |= {(batch, side)} if two_files else set()
@@ -496,14 +530,15 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _write(self, what: str, place: Place, content: Content) -> None:
         self._put(*place, content)
+        self.vanished.discard(place)
         self.may_be_due = True
         self.landed[place] = content
         self.landings.append((what, place, content))
 
     def _folded(self) -> frozenset[int]:
         """Returns the batches that are not restated any more on at least one side."""
-        ledger = self.pipeline.ledger()
-        return frozenset().union(*(ledger.folds.of(one.stage) for one in self.subject.kind.inputs))
+        readers = self._readers().values()
+        return frozenset().union(*(pipeline.ledger().folds.of(stage) for pipeline, stage in readers))
 
     def _rewrite(self, place: Place, content: Content) -> None:
         if place[0] in self._folded():
@@ -526,7 +561,7 @@ class AnyOrder(RuleBasedStateMachine):
         if not wrong:
             return
         (_, told), key = min(((story(key, self.landings), key) for key in wrong), key=lambda one: one[0])
-        table = self.pipeline.table
+        table = self.pipelines[-1].table
         shown = self.subject.shown(key).items()
         rows = [f"{name}: {row.asDict()}" for name, where in shown for row in table(name).where(where).collect()]
         raise AssertionError(
@@ -537,7 +572,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def _compare_hashes(self) -> None:
         """Asserts that every result row has the hashes of the current rows."""
-        keys = self.subject.stale(self.pipeline)
+        keys = self.subject.stale(self.pipelines[-1])
         if keys:
             _, told = min(story(key, self.landings) for key in keys)
             raise AssertionError(f"{self._story()}\n{len(keys)} result rows have the hashes of other rows:\n{told}")

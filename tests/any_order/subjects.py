@@ -1,10 +1,11 @@
-"""What the any-order machine needs to know of a kind of join: its file, its definition in plain Python, its hashes."""
+"""What the machine needs to know of a kind: its pipeline files, its definition in plain Python, its hashes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -12,12 +13,13 @@ from pyspark.sql import functions as F
 from fk_pipeline.contract import Kind
 from fk_pipeline.kinds.aggregate.kind import AGGREGATE
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY
+from fk_pipeline.kinds.query.kind import QUERY
 from fk_pipeline.kinds.registry import KINDS
 from fk_pipeline.kinds.table.kind import TABLE
 from fk_pipeline.kinds.window.kind import WINDOW
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.store.sizes import MEASURED, Sizes
-from tests.any_order import dated, windowed
+from tests.any_order import dated, queries, windowed
 from tests.any_order.dated import DatedHistories, time_of
 from tests.any_order.histories import LEFT, MORE, RIGHT, SCHEMAS, Content, Histories, Key, Place
 from tests.any_order.windowed import WindowedHistories
@@ -33,6 +35,9 @@ WAYS = {
 
 REFERENCES = {"semi_join": "tests.kinds.semi_join.kind:SEMI_JOIN"}
 """The kinds that are registered for the tests only."""
+
+FILE = "pipeline.yaml"
+"""The pipeline file of the result."""
 
 REFERS = "    foreign_key: fk\n"
 """What a left row refers to, in the pipeline file."""
@@ -58,10 +63,13 @@ def registered() -> Iterator[None]:
         KINDS.update(before)
 
 
-def join_file(subject: Subject, join: str, schemas: Mapping[str, str], order: str, declared: Iterable[str]) -> str:
-    """Returns the pipeline file of a join."""
+Files = dict[str, str]
+"""Pipeline files by their names, each after those whose results it reads."""
+
+
+def _join_file(subject: Subject, join: str, schemas: Mapping[str, str], order: str, declared: Iterable[str]) -> Files:
     options = subject.options
-    return (
+    text = (
         f"name: any_order\nkind: {subject.kind.name}\njoin: {join}\n{options.get('', '')}"
         f'left:\n    path: landing/left\n    format: rows\n    schema: "{schemas[LEFT]}"\n    key: id\n'
         f"    op_column: op\n{options.get(LEFT, '')}{order}"
@@ -69,16 +77,17 @@ def join_file(subject: Subject, join: str, schemas: Mapping[str, str], order: st
         f"    op_column: op\n{options.get(RIGHT, '')}{order}"
         f"select: [{', '.join(subject.columns(join, declared))}]\n"
     )
+    return {FILE: text}
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A kind of join as the machine tests it.
+    """A kind as the machine tests it: one pipeline, or several of which the last reads the results of the others.
 
     Attributes:
         name: of the subject, for `--kind`.
         kind: the kind.
-        joins: the values of `join` that it is tested with.
+        joins: the values of `join` that it is tested with, or the names of what is varied in its place.
         columns: function of join and declared fields that returns the columns of `select`.
         result: function of pipeline, join and declared fields that returns the rows of the result.
         expected: function of histories, landed contents, join and declared fields that returns the rows it must have.
@@ -89,9 +98,10 @@ class Subject:
         number: the number of rows of the result that such rows stand for.
         shown: the tables with rows about a key, shown when it is wrong: SQL (BOOLEAN) per table and kind of key.
         sides: the sides of the histories that its inputs are.
-        text: function of the subject, a join, the schemas per side, the line about the order, and declared fields that
-            returns the pipeline file.
-        explained: function from a left key to a key that `explain` takes.
+        files: function of the subject, a join, the schemas per side, the line about the order, and declared fields that
+            returns the pipeline files. Together they read the landing files of the sides, in this order; `FILE`, the
+            last, has the result.
+        explained: function from a join and a left key to a key that `explain` takes.
     """
 
     name: str
@@ -107,8 +117,30 @@ class Subject:
     histories: Callable[..., Histories] = Histories
     number: Callable[[Rows], int] = len
     sides: tuple[str, ...] = (LEFT, RIGHT)
-    text: Callable[[Subject, str, Mapping[str, str], str, Iterable[str]], str] = join_file
-    explained: Callable[[int], str] = str
+    files: Callable[[Subject, str, Mapping[str, str], str, Iterable[str]], Files] = _join_file
+    explained: Callable[[str, int], str] = lambda _, key: str(key)
+
+    def write(
+        self, folder: Path, join: str, order: str = "", declared: Collection[str] = (), more: str = ""
+    ) -> list[Path]:
+        """Writes the pipeline files into a folder; returns them in the order in which they run.
+
+        Args:
+            folder: the folder.
+            join: the value of `join`.
+            order: the line about the order of the rows of an input.
+            declared: the fields of `MORE` that the schemas have.
+            more: further lines of each file.
+        """
+        schemas = {
+            side: ", ".join([self.schemas[side], *(f"{field} STRING" for field in {MORE[side]} & {*declared})])
+            for side in self.sides
+        }
+        written = []
+        for name, text in self.files(self, join, schemas, order, declared).items():
+            written.append(folder / name)
+            written[-1].write_text(text + more)
+        return written
 
 
 def _columns(join: str, declared: Iterable[str]) -> list[str]:
@@ -287,29 +319,27 @@ WINDOW_AT_ONCE = replace(
     options=WINDOW_JOIN.options | {"": f"{windowed.FILE}unmatched: at_once\n"},
 )
 
-_NULL = "0null"
-"""The key under which the group without a value is compared."""
-
 _SIZE, _EVERY = 6, 4
 
 
 def _aggregate_file(
     subject: Subject, _join: str, schemas: Mapping[str, str], order: str, _declared: Iterable[str]
-) -> str:
-    return (
+) -> Files:
+    text = (
         f"name: any_order\nkind: {subject.kind.name}\n"
         f'input:\n    path: landing/left\n    format: rows\n    schema: "{schemas[LEFT]}"\n    key: id\n'
         f"    op_column: op\n{order}group_by: [fk]\n"
         f"window: {{time: at, size: {_SIZE} milliseconds, every: {_EVERY} milliseconds}}\n"
         "aggregates: [count(*) AS n, sum(id) AS ids, 'max(struct(v, id)).id AS best']\n"
     )
+    return {FILE: text}
 
 
 def _windows(pipeline: Pipeline, _join: str, _declared: Iterable[str]) -> Rows:
     """Returns, per group, its windows: start, number of rows, sum and greatest of their keys."""
     found: dict[Key, list[Any]] = {}
     for row in pipeline.table("aggregated").select("fk", "window_start", "n", "ids", "best").collect():
-        found.setdefault(row[0] or _NULL, []).append(tuple(row[1:]))
+        found.setdefault(row[0] or queries.NULL, []).append(tuple(row[1:]))
     return {key: tuple(sorted(windows)) for key, windows in found.items()}
 
 
@@ -322,7 +352,7 @@ def _grouped(histories: Histories, landed: Mapping[Place, Content], _join: str, 
         at, value = time_of(event), (str(event.row["v"]), int(key))
         start = at // _EVERY * _EVERY
         while start > at - _SIZE:
-            groups.setdefault(event.row["fk"] or _NULL, {}).setdefault(start, []).append(value)
+            groups.setdefault(event.row["fk"] or queries.NULL, {}).setdefault(start, []).append(value)
             start -= _EVERY
     return {
         key: tuple(
@@ -349,27 +379,30 @@ AGGREGATE_OF_ONE = Subject(
     _stale_groups,
     lambda key: dict.fromkeys(
         ("grouping_store", "touched_groups", "group_notes"),
-        "_fk_by_fk IS NULL" if key == _NULL else f"_fk_by_fk = '{key}'",
+        "_fk_by_fk IS NULL" if key == queries.NULL else f"_fk_by_fk = '{key}'",
     ),
     dated.SCHEMAS,
     {},
     DatedHistories,
     lambda rows: sum(map(len, rows.values())),
     sides=(LEFT,),
-    text=_aggregate_file,
-    explained=lambda key: f"fk={key // 2}a,window_start={key % 5 * _EVERY}",
+    files=_aggregate_file,
+    explained=lambda _, key: f"fk={key // 2}a,window_start={key % 5 * _EVERY}",
 )
 
 _PASSES = "COALESCE(v, 'x') = 'x' OR fk IS NULL"
 """`where` of the table: rows come and go as their values change."""
 
 
-def _table_file(subject: Subject, _join: str, schemas: Mapping[str, str], order: str, _declared: Iterable[str]) -> str:
-    return (
+def _table_file(
+    subject: Subject, _join: str, schemas: Mapping[str, str], order: str, _declared: Iterable[str]
+) -> Files:
+    text = (
         f"name: any_order\nkind: {subject.kind.name}\n"
         f'input:\n    path: landing/left\n    format: rows\n    schema: "{schemas[LEFT]}"\n    key: id\n'
         f'    op_column: op\n    where: "{_PASSES}"\n{order}'
     )
+    return {FILE: text}
 
 
 def _table_columns(_join: str, declared: Iterable[str]) -> list[str]:
@@ -407,10 +440,25 @@ TABLE_OF_ONE = Subject(
     _stale_rows,
     lambda key: {"versions": f"id = {key}"},
     sides=(LEFT,),
-    text=_table_file,
+    files=_table_file,
 )
 
-_ALL = (FOREIGN_KEY_JOIN, AS_OF, AS_OF_BATCH, SEMI, WINDOW_JOIN, WINDOW_AT_ONCE, AGGREGATE_OF_ONE, TABLE_OF_ONE)
+QUERY_OF_TABLES = Subject(
+    "query",
+    QUERY,
+    tuple(queries.FORMS),
+    lambda *_: [],
+    queries.result,
+    queries.expected,
+    queries.stale,
+    lambda _: {},
+    number=queries.number,
+    files=queries.files,
+    explained=lambda form, key: queries.FORMS[form].explained(key),
+)
+
+_JOINS = (FOREIGN_KEY_JOIN, AS_OF, AS_OF_BATCH, SEMI, WINDOW_JOIN, WINDOW_AT_ONCE)
+_ALL = (*_JOINS, AGGREGATE_OF_ONE, TABLE_OF_ONE, QUERY_OF_TABLES)
 
 SUBJECTS = {subject.name: subject for subject in _ALL}
 """The subjects by their names."""
