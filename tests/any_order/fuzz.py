@@ -25,14 +25,14 @@ from tests.any_order.subjects import SUBJECTS, WAYS, register
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Random schedules against the plain join.")
+    parser = argparse.ArgumentParser(description="Random schedules against the plain definition of a kind.")
     parser.add_argument("--schedules", type=int, default=40)
     parser.add_argument("--worlds", type=int, default=100, help="two left keys each")
     parser.add_argument("--kills", type=int, default=5, help="processes that are killed with kill -9")
     parser.add_argument("--steps", type=int, default=7, help="of a schedule, at most")
     parser.add_argument("--checks", type=float, default=0.2, help="share of the states that all checks look at")
     parser.add_argument("--kind", choices=list(SUBJECTS), default="foreign_key")
-    parser.add_argument("--join", help="of the kind; default: each of its joins at random")
+    parser.add_argument("--join", help="of the kind, or the form of the query; default: each at random")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(1 << 32))
     wanted = parser.parse_args()
     os.environ.setdefault("FK_SPARK_REMOTE", "none")  # a warm Spark of the developer is for other things

@@ -11,7 +11,7 @@ from dagster import AssetMaterialization
 
 from fk_pipeline.assets.shown import FIGURES, of_state
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.kinds.registry import KINDS, kind_named
+from fk_pipeline.kinds.registry import KINDS
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.store.ledger.runs import StageState, Success
 from tests.any_order.subjects import SUBJECTS, registered
@@ -24,8 +24,8 @@ VERSIONS = {"read": 3, "TABLE written": 4}
 @pytest.fixture(params=SUBJECTS)
 def spec(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PipelineSpec]:
     """Yields a pipeline of each kind."""
-    subject, file = SUBJECTS[request.param], tmp_path / "pipeline.yaml"
-    file.write_text(subject.text(subject, subject.joins[0], subject.schemas, "", ()))
+    subject = SUBJECTS[request.param]
+    *_, file = subject.write(tmp_path, subject.joins[0])
     with registered():
         yield load_spec(file)
 
@@ -62,8 +62,7 @@ def test_a_stage_of_any_kind_has_one_headline(spec: PipelineSpec) -> None:
 
 
 def test_every_kind_is_among_them() -> None:
-    with_own_stages = {name for name in KINDS if not kind_named(name).named_inputs}  # others: test_query_assets
-    assert with_own_stages <= {subject.kind.name for subject in SUBJECTS.values()}
+    assert {*KINDS} <= {subject.kind.name for subject in SUBJECTS.values()}
 
 
 @pytest.mark.parametrize("spec", ["table"], indirect=True)

@@ -1,4 +1,4 @@
-"""What every kind of join must do, whatever it means: a corrupted row turns a check of its own stage red."""
+"""What every kind must do, whatever it means: a corrupted row turns a check of its own stage red."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.cli.show import BATCH_COLUMNS, ShowOptions, read_by_spark, read_here
 from fk_pipeline.contract import Role, loaded
-from fk_pipeline.errors import LeftToSpark
+from fk_pipeline.engine.runner import StageRun
+from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.expectations.violations import violations
 from fk_pipeline.export import export
+from fk_pipeline.kinds.registry import KINDS
 from fk_pipeline.kinds.window.kind import WINDOW
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store import LEDGER_TABLES
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.sizes import MEASURED, Sizes
 from fk_pipeline.verify.report import VerifyReport
 from tests.any_order.histories import LEFT
 from tests.any_order.subjects import SEMI, SUBJECTS, WAYS, Subject, registered
@@ -43,13 +46,25 @@ def subject(request: pytest.FixtureRequest) -> Iterator[Subject]:
         yield SUBJECTS[request.param]
 
 
+def run(files: list[Path], spark: SparkSession, sizes: Sizes = MEASURED) -> tuple[Pipeline, list[StageRun]]:
+    """Runs pipelines; returns the last, which has the result, and its runs."""
+    for file in files:
+        made = Pipeline(load_spec(file), spark, sizes=sizes)
+        runs = made.run()
+    return made, runs
+
+
 @pytest.fixture(scope="module")
-def pipeline(subject: Subject, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+def files(subject: Subject, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Returns the pipeline files of the kind."""
+    return subject.write(tmp_path_factory.mktemp("kind"), subject.joins[-1])
+
+
+@pytest.fixture(scope="module")
+def pipeline(subject: Subject, spark: SparkSession, files: list[Path]) -> Pipeline:
     """Returns a pipeline of the kind with three batches that ran, the second of them written anew."""
-    folder, join = tmp_path_factory.mktemp("kind"), subject.joins[-1]
+    folder, join = files[-1].parent, subject.joins[-1]
     histories = subject.histories(Random(7), 20, sequenced=False)
-    file = folder / "pipeline.yaml"
-    file.write_text(subject.text(subject, join, subject.schemas, "", ()))
     landed = {}
 
     def land(batch: int) -> None:
@@ -61,10 +76,9 @@ def pipeline(subject: Subject, spark: SparkSession, tmp_path_factory: pytest.Tem
 
     for batch in range(3):
         land(batch)
-    made = Pipeline(load_spec(file), spark)
-    made.run()
+    run(files, spark)
     land(1)
-    made.run()
+    made, _ = run(files, spark)
     expected = subject.expected(histories, landed, join, ())
     assert expected
     assert subject.result(made, join, ()) == expected
@@ -72,24 +86,21 @@ def pipeline(subject: Subject, spark: SparkSession, tmp_path_factory: pytest.Tem
     return made
 
 
-@pytest.mark.parametrize(
-    "name", ["foreign_key", "window", "aggregate", "table", pytest.param(SEMI.name, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", [*KINDS, pytest.param(SEMI.name, marks=pytest.mark.slow)])
 def test_the_result_exists_when_its_stage_has_run_without_rows(name: str, spark: SparkSession, tmp_path: Path) -> None:
     with registered():
         subject = SUBJECTS[name]
-        file = tmp_path / "pipeline.yaml"
-        file.write_text(subject.text(subject, subject.joins[0], subject.schemas, "", ()))
+        written = subject.write(tmp_path, subject.joins[0])
         for side in subject.sides:
             (tmp_path / "landing" / side).mkdir(parents=True)
             (tmp_path / "landing" / side / "0.jsonl").touch()
-        made = Pipeline(load_spec(file), spark)
+        made, runs = run(written, spark)
         stages = made.spec.definition.stage_names
-        assert [run.stage for run in made.run()] == [*stages]
+        assert [one.stage for one in runs] == [*stages]
         result = made.runner.layout[made.spec.definition.result.name]
         stored = DeltaTable(f"{made.spec.home}/{result.name}")
         assert [one.name for one in stored.schema().fields] == result.names
-        assert stored.metadata().configuration == result.small_properties
+        assert stored.metadata().configuration in (result.small_properties, result.delta_properties)  # by its writer
         assert made.ledger().state(stages[-1], 0).versions[f"{result.name} written"] == 0
         assert made.changes(0).count() == 0
         assert made.verify().ok
@@ -112,12 +123,17 @@ def mutations(pipeline: Pipeline, table: str, keys: list[str]) -> dict[str, Muta
     (hash_,) = [name for name in (s.HASH, "_fk_left_hash") if name in rows.columns][:1]
     row = rows.where(f"{hash_} IS NOT NULL").orderBy(*map(quote, keys)).first()
     assert row is not None
-    where = " AND ".join(f"{quote(key)} <=> {json.dumps(row[key])}" for key in keys)
+    where = " AND ".join(f"{quote(key)} <=> {_literal(row[key])}" for key in keys)
     return {
         "is there twice": Copy(where),
         "is gone": Delete(where),
         "has another hash": Update(where, {hash_: "UNHEX(MD5('another row'))"}),
     }
+
+
+def _literal(value: Any) -> str:
+    """SQL: a value."""
+    return f"X'{value.hex()}'" if isinstance(value, bytes) else json.dumps(value)
 
 
 def test_a_corrupted_row_turns_a_check_of_its_stage_red(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,12 +152,13 @@ def test_a_corrupted_row_turns_a_check_of_its_stage_red(pipeline: Pipeline, monk
 
 
 @pytest.mark.slow
-def test_a_batch_without_a_match_runs_on_whole_tables(pipeline: Pipeline, spark: SparkSession) -> None:
+def test_a_batch_without_a_match_runs_on_whole_tables(
+    pipeline: Pipeline, files: list[Path], spark: SparkSession
+) -> None:
     spec = pipeline.spec
     before = pipeline.table(spec.definition.result.name).count()
     (spec.file.parent / "landing" / LEFT / "3.jsonl").write_text('{"op": "u", "id": 999, "fk": "nobody", "at": 1}\n')
-    made = Pipeline(load_spec(spec.file), spark, sizes=WAYS["whole tables"])
-    made.run()
+    made, _ = run(files, spark, WAYS["whole tables"])
     more = made.table(spec.definition.result.name).count() - before
     assert (more > 0) == (getattr(spec, "join", None) != "inner")
     assert made.verify().ok
@@ -154,7 +171,7 @@ def test_this_process_tells_every_story_as_spark_does(
         with pytest.raises(LeftToSpark, match="told by Spark"):
             pipeline._told_here("", "1")
         return
-    keys = [*map(subject.explained, range(5))]
+    keys = [subject.explained(subject.joins[-1], key) for key in range(5)]
     if subject.kind is WINDOW or getattr(pipeline.spec, "outer", False):
         keys += [f"right.{row['k']}" for row in pipeline.table("right_table").orderBy("k").limit(3).collect()]
     stories = [told_alike(pipeline, key) for key in keys]
@@ -192,5 +209,9 @@ def test_this_process_reads_every_table_as_spark_does(pipeline: Pipeline, tmp_pa
         else:
             assert here.read_bytes() == there.read_bytes()
             assert here.stat().st_size
-    spoiled = pipeline.quarantined().limit(1000).collect()
-    assert pipeline.quarantined_here().to_pylist() == [row.asDict() for row in spoiled]
+    if pipeline.spec.definition.rejecting:
+        spoiled = pipeline.quarantined().limit(1000).collect()
+        assert pipeline.quarantined_here().to_pylist() == [row.asDict() for row in spoiled]
+    else:
+        with pytest.raises(UsageError, match="has no quarantine"):
+            pipeline.quarantined_here()
