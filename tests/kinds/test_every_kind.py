@@ -137,16 +137,20 @@ def _literal(value: Any) -> str:
 
 
 def test_a_corrupted_row_turns_a_check_of_its_stage_red(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind, proof = pipeline.spec.definition, pipeline.verify()  # of good rows: other checks find the bad ones, too
-    assert proof.ok
+    kind = pipeline.spec.definition
+    # The proof is of good rows: other checks find the bad ones, too, unless no log is kept to compare them with.
+    proof = pipeline.verify() if kind.logged else None
+    assert proof is None or proof.ok
     for table in kind.tables:
-        if table.role not in (Role.LOG, Role.STATE, Role.RESULT):
+        if table.role not in (Role.LOG, Role.STATE, Role.RESULT, Role.BLOCK):
             continue
         keys = [*loaded(kind.keys)(pipeline.spec, table.name).keys]
         if table.role is Role.LOG:
             assert table.of is not None
             keys = [s.BATCH, *(c.name for c in pipeline.spec.side(table.of).key_columns)]
         for what, mutation in mutations(pipeline, table.name, keys).items():
+            if table.role is Role.BLOCK and isinstance(mutation, Delete):
+                continue  # it is found by the proof, once the result is made of the block
             with mutated(monkeypatch, {table.name: mutation}):
                 assert red(pipeline, str(table.stage), proof), f"{table.name}: a row {what}, and no check is red"
 
@@ -193,7 +197,7 @@ def test_this_process_reads_every_table_as_spark_does(pipeline: Pipeline, tmp_pa
         if batch is not None:
             of_batch = [repr(row) for row in found if row[columns.index(batch)] == 1]
             assert sorted(map(repr, read_here(pipeline, replace(choice, batch=1))[1])) == sorted(of_batch), name
-    assert rows > 100
+    assert rows > 50
     for batch in range(3):
         choice = ShowOptions("changes", batch, limit=1_000_000)
         with suppress(LeftToSpark):
