@@ -41,7 +41,8 @@ def outside(session: SparkSession, spec: QuerySpec, ledger: Ledger) -> dict[str,
     stands = {} if version is None else standing_for(row_metadata(path, version))
     newest = {name: newest_version(spec, ledger, Side(name)) for name in spec.inputs}
     told = {name: _told(stands.get(name), seen) for name, seen in newest.items()}
-    mixed = any(one is _OTHER for one in told.values()) or (not stands and any(ledger.due.by_stage().values()))
+    unknown = not stands.keys() >= told.keys()  # a block that the result is made of had not run
+    mixed = any(one is _OTHER for one in told.values()) or (unknown and any(ledger.due.by_stage().values()))
     found = {}
     for name, one in told.items():
         found[name] = _at(session, spec.inputs[name], newest[name] if mixed or isinstance(one, str) else one)
