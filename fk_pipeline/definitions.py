@@ -27,7 +27,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.names import source_keys
 from fk_pipeline.spec import PipelineSpec, Settings, load_spec
-from fk_pipeline.spec.load import all_automated, merged, named_pipelines
+from fk_pipeline.spec.load import all_automated, merged, named_pipelines, with_inline
 from fk_pipeline.spec.project import pipeline_files, refuse_same_name
 
 warnings.filterwarnings("ignore", "Parameter .backfill_policy.", BetaWarning)
@@ -39,7 +39,7 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, re
     All stages of a run share one process and one Spark session, which has the merged settings of all pipelines.
 
     Args:
-        pipelines: the pipelines, or their files.
+        pipelines: the pipelines, or their files; those of inline inputs come with that which reads them.
         resources: whether to define what there is once per code location: the resources `spark` and `landing_zone`, and
             schedules that the pipelines share; if false, the project defines the resources, and each pipeline has
             schedules of its own.
@@ -48,7 +48,7 @@ def definitions(pipelines: Iterable[str | Path | PipelineSpec | Pipeline], *, re
         PipelineFileError: a pipeline file is wrong, or two pipelines have the same name.
         StateError: the result of another pipeline that one of them reads cannot be opened.
     """
-    specs = [_spec(pipeline) for pipeline in pipelines]
+    specs = with_inline(map(_spec, pipelines))
     return definitions_with(specs, resources_of(merged(specs)) if resources else {}, shared=resources)
 
 

@@ -17,6 +17,7 @@ from fk_pipeline.identity import (
 from fk_pipeline.opened import OpenPipeline
 from fk_pipeline.passes import Pass, PassProgress, chosen_stages, empty_batches, ranges_of, run_stages
 from fk_pipeline.spec import load_spec
+from fk_pipeline.spec.load import results_read
 from fk_pipeline.store.lease import lease
 
 if TYPE_CHECKING:
@@ -129,11 +130,12 @@ class Pipeline(OpenPipeline):
         """
         origins = self.spec.definition.rejecting
         if not origins:
+            read = [f"fk-pipeline quarantine {file}" for file in results_read(self.spec)]
             raise UsageError(
                 f"pipeline {self.spec.name} has no quarantine",
                 where=str(self.spec.file),
                 why="it reads tables where they lie, and no landing files",
-                fix="look into the quarantines of the pipelines whose results it reads",
+                fix=f"those of the pipelines that it reads: {', '.join(read)}" if read else "look into its sources",
             )
         if side is not None and side not in origins:
             raise UsageError(f"{side!r} is no input of pipeline {self.spec.name}", fix=f"--side {', '.join(origins)}")

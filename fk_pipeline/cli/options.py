@@ -45,20 +45,30 @@ def only_one(context: typer.Context, file: Path | None) -> Path | None:
     return file
 
 
-def project_of_command(named: Sequence[Path]) -> Project:
+def project_of_command(named: Sequence[Path], *, inline: bool = True) -> Project:
     """Returns the pipelines in files and folders that a command was given.
+
+    Args:
+        named: the files and folders.
+        inline: whether the pipelines of inline inputs are among them.
 
     Raises:
         UsageError: there is none.
-        PipelineFileError: two have one name, or a file beside one of them has its tables.
+        PipelineFileError: two have one name, or a file beside one of them has its tables; or the only file that was
+            named is wrong, also in one of its inline inputs.
     """
+    from fk_pipeline.errors import PipelineFileError
     from fk_pipeline.spec.project import Project, pipeline_files, project_of, refuse_same_tables
 
-    files = pipeline_files(named)
+    files = pipeline_files(named, inline=inline)
     if not files:
         raise UsageError(f"there is no pipeline file in {', '.join(map(str, named))}", fix="name a .yaml file")
     if len(files) > 1:
-        return project_of(files)
+        project = project_of(files)
+        problem = project.wrong.get(named[0]) if len(named) == 1 else None
+        if isinstance(problem, PipelineFileError):
+            raise problem
+        return project
     refuse_same_tables(files)
     return Project((files[0],), {files[0]: str(files[0])}, {}, {})
 

@@ -47,7 +47,7 @@ def run(
     debug: Debug = False,
 ) -> None:
     """Discovers batches and runs the stages; of several pipelines those first whose results others read."""
-    project = project_of_command(pipelines)
+    project = project_of_command(pipelines, inline=not (batches or stages))
     several, as_text = len(project.files) > 1, format_ is OutputFormat.TEXT
     if several and (batches or stages):
         raise UsageError("--batches and --stages are of one pipeline", fix="name one pipeline file")

@@ -44,13 +44,16 @@ def doctor(
     from fk_pipeline.cli.doctor import check_pipeline
     from fk_pipeline.environment.doctor import check_environment
     from fk_pipeline.spec import load_spec
+    from fk_pipeline.spec.load import with_inline
 
     if pipeline is None:
         checks = check_environment()
     else:
         spec = load_spec(pipeline)
-        landing = [spec.landing(side) for side in spec.sides]
-        checks = [*check_environment(pipeline.parent, spec.home, landing, spec.settings.spark), *check_pipeline(spec)]
+        specs = with_inline([spec])
+        landing = [one.landing(side) for one in specs for side in one.sides]
+        checks = check_environment(pipeline.parent, spec.home, landing, spec.settings.spark)
+        checks += [check for one in specs for check in check_pipeline(one)]
     if format_ is OutputFormat.JSON:
         print_json([vars(c) if hasattr(c, "__dict__") else c for c in checks])
     else:

@@ -19,6 +19,9 @@ KINDS = {
 FIRST = "foreign_key"
 """The kind of tables whose ledger names no kind: they were created when this was the only one."""
 
+OF_INLINE = "table"
+"""The kind of the pipeline that an input is which another pipeline file gives inline."""
+
 
 _PUBLIC = {"StageFunctions": "fk_pipeline.kinds.foreign_key.functions:StageFunctions"}
 """Names of one kind that `fk_pipeline` offers."""

@@ -59,6 +59,9 @@ RESULT_KEY = "result_key"
 EVENT_COLUMN = Column("event", "STRING")
 """The key of events without a key: the place where each landed (`docs/reference/pipeline-file.md`)."""
 
+INPUT_NAME = re.compile(r"[a-z][a-z0-9_]*")
+"""The name of an input, where a pipeline file gives it one."""
+
 OWN_FORMAT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 """A format of the user's: `module:Class`."""
 

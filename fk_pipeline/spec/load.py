@@ -5,19 +5,20 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import PipelineFileError, escaped
-from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
+from fk_pipeline.kinds.registry import FIRST, KINDS, OF_INLINE, kind_named
 from fk_pipeline.spec.base import as_tuple
+from fk_pipeline.spec.inputs import INPUT_NAME
 from fk_pipeline.spec.model import PipelineSpec
-from fk_pipeline.spec.paths import place_of
+from fk_pipeline.spec.paths import inline_of, inline_reference, place_of
 from fk_pipeline.spec.results import REPLACED, as_input, schema_of
 from fk_pipeline.spec.settings import Settings
 from fk_pipeline.spec.sql import body_of
@@ -29,6 +30,9 @@ KEYS_TOLD = 8
 _OF_LOADER = ("file", "texts", "own_settings")
 """The fields of a pipeline that no file may have."""
 
+_OF_INLINE = ("warehouse", "on_bad_record", "schema_changes", "settings", "owners", "tags")
+"""The keys of a pipeline file that also count for the pipelines of its inline inputs."""
+
 Texts: TypeAlias = dict[Path, str]
 """Per file that was read the hash of its text."""
 
@@ -37,7 +41,7 @@ def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
     """Returns the pipeline that a YAML file describes.
 
     Args:
-        file: the file.
+        file: the file; `FILE#INPUT` is the pipeline of an input that a file gives inline.
         read_by: the files of the pipelines that read its result, the first of them first.
 
     Raises:
@@ -48,18 +52,95 @@ def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
     if ".." in path.parts:
         path = Path(place_of(path))
     texts: Texts = {}
-    document = load_document(path, texts)
+    whole, of = inline_of(path)
+    document = load_document(whole, texts)
     for key in _OF_LOADER:
         if key in document:
-            raise PipelineFileError(f"unknown key {key!r}", where=f"{path}:{_line_of(document, (key,))}")
+            raise PipelineFileError(f"unknown key {key!r}", where=f"{whole}:{_line_of(document, (key,))}")
+    given = _pipeline_of(document, whole, of) if of else document
     try:
-        read = _with_suites(document, path, texts) | _with_results(document, path, read_by, texts)
-        read |= _with_query(document, path, texts)
-        return PipelineSpec.model_validate({**document, "file": path, **read, "texts": tuple(texts.items())})
+        read = {} if of else _read_elsewhere(document, path, read_by, texts)
+        return PipelineSpec.model_validate({**given, "file": path, **read, "texts": tuple(texts.items())})
     except ValidationError as error:
-        problems = [_describe(e, document) for e in error.errors()]
-    lines = [f"{escaped(str(path))}:{line}: {message}" for line, message in sorted(problems)]
+        problems = [_describe(e, document, of) for e in error.errors()]
+    lines = [f"{escaped(str(whole))}:{line}: {message}" for line, message in sorted(problems)]
     raise PipelineFileError("\n".join(lines))
+
+
+def document_of(file: Path) -> Mapping[Any, Any]:
+    """Returns the content of a pipeline file; of `FILE#INPUT` that of the pipeline that the input is.
+
+    Raises:
+        PipelineFileError: as `load_document`; or it has no such input.
+    """
+    whole, of = inline_of(file)
+    document = load_document(whole)
+    return _pipeline_of(document, whole, of) if of else document
+
+
+def inline_files(document: Mapping[Any, Any], file: Path) -> list[Path]:
+    """Returns the references to the pipelines of the inline inputs of a file, which may be wrong otherwise."""
+    named = document.get("inputs")
+    inputs = named.items() if isinstance(named, dict) else ()
+    return [inline_reference(file, name) for name, given in inputs if _is_inline(name, given)]
+
+
+def with_inline(specs: Iterable[PipelineSpec]) -> list[PipelineSpec]:
+    """Returns pipelines, and before each the pipelines of its inline inputs, with its settings; none of them twice.
+
+    Raises:
+        PipelineFileError, StateError: as `load_spec`.
+    """
+    found: dict[Path, PipelineSpec] = {}
+    for spec in specs:
+        for side in spec.sides:
+            file = inline_reference(spec.file, side)
+            if spec.side(side).pipeline == file.name and file.resolve() not in found:
+                found[file.resolve()] = load_spec(file).with_settings(**spec.own_settings)
+        found[spec.file.resolve()] = spec
+    return list(found.values())
+
+
+def _is_inline(name: Any, given: Any) -> bool:
+    """Returns whether an entry of `inputs` is an input that is given inline."""
+    named = isinstance(name, str) and INPUT_NAME.fullmatch(name) is not None
+    return named and isinstance(given, dict) and "path" in given and "pipeline" not in given
+
+
+def _pipeline_of(document: Mapping[Any, Any], file: Path, name: str) -> dict[str, Any]:
+    """Returns the content of the pipeline that an inline input of a document is.
+
+    Raises:
+        PipelineFileError: it has no inline input of this name.
+    """
+    inputs = document.get("inputs")
+    given = inputs.get(name) if isinstance(inputs, dict) else None
+    if not _is_inline(name, given):
+        inline = [one.name for one in inline_files(document, file)]
+        raise PipelineFileError(
+            f"{file.name} has no inline input {name!r}",
+            where=f"{file}:{_line_of(document, ('inputs', name))}",
+            why="FILE#INPUT names the pipeline of an input that a query gives with a path",
+            fix=f"one of {', '.join(inline)}" if inline else f"name a file: {_file_of(given) or file}",
+        )
+    shared = {key: document[key] for key in _OF_INLINE if key in document}
+    settings = shared.get("settings")
+    if isinstance(settings, dict) and isinstance(settings.get("strategy"), dict):
+        stages = kind_named(OF_INLINE).stage_names
+        own = {stage: how for stage, how in settings["strategy"].items() if stage in stages}
+        shared["settings"] = {**settings, "strategy": own}
+    group = document.get("group", document.get("name"))
+    return {"name": f"{document.get('name')}_{name}", "kind": OF_INLINE, "group": group, **shared, "input": given}
+
+
+def _file_of(given: Any) -> str:
+    return str(given.get("pipeline", "")) if isinstance(given, dict) else ""
+
+
+def _read_elsewhere(document: Any, path: Path, read_by: Sequence[Path], texts: Texts) -> dict[str, Any]:
+    """Returns the parts of a pipeline file that are read elsewhere: suites, results of other pipelines, the query."""
+    found = _with_suites(document, path, texts) | _with_results(document, path, read_by, texts)
+    return found | _with_query(document, path, texts)
 
 
 def load_document(path: Path, texts: Texts | None = None) -> dict[Any, Any]:
@@ -129,7 +210,10 @@ def _with_named_inputs(document: Any, path: Path, read_by: Sequence[Path], texts
     for name, given in inputs.items():
         if isinstance(given, dict) and isinstance(given.get("pipeline"), str):
             found[name] = _with_result(document, ("inputs", name), path, read_by, texts, referred=False)
-        elif isinstance(given, dict) and isinstance(given.get("table"), str):
+        elif _is_inline(name, given) and isinstance(document.get("name"), str):
+            reference = inline_reference(path, name)
+            found[name] = {"pipeline": reference.name, **as_input(load_spec(reference), referred=False)}
+        elif isinstance(given, dict) and isinstance(given.get("table"), str) and "path" not in given:
             found[name] = _as_table(document, ("inputs", name), path)
     return {"inputs": found}
 
@@ -246,10 +330,16 @@ def _with_suites(document: Any, path: Path, texts: Texts) -> dict[str, Any]:
     return {"expectations": found}
 
 
-def _describe(error: Any, document: Any) -> tuple[int, str]:
-    """Returns line and message of one pydantic error."""
+def _describe(error: Any, document: Any, inline: str = "") -> tuple[int, str]:
+    """Returns line and message of one pydantic error.
+
+    Args:
+        error: the error.
+        document: the file.
+        inline: the input of the file whose pipeline has the error; empty: the pipeline of the file.
+    """
     context = error.get("ctx") or {}
-    loc = tuple(error["loc"]) + tuple(context.get("path", ()))
+    loc = _within(tuple(error["loc"]) + tuple(context.get("path", ())), inline)
     shown = ".".join(str(part) for part in loc if not isinstance(part, int))
     kind, got = error["type"], error.get("input")
     if kind == "pipeline_file":
@@ -267,6 +357,11 @@ def _describe(error: Any, document: Any) -> tuple[int, str]:
     else:
         message = f"{shown}: {error['msg']}, not {got!r}"
     return _line_of(document, loc), message
+
+
+def _within(loc: tuple[Any, ...], inline: str) -> tuple[Any, ...]:
+    """Returns the place in the file of a place in the pipeline of an inline input."""
+    return ("inputs", inline, *loc[1:]) if inline and loc[:1] == ("input",) else loc
 
 
 def _keys(loc: tuple[Any, ...], document: Any) -> str:
@@ -295,12 +390,19 @@ def _model_at(loc: tuple[Any, ...], document: Any) -> type[BaseModel] | None:
     kind = document.get("kind", FIRST)
     model: Any = loaded(kind_named(kind).spec) if kind in KINDS else PipelineSpec
     for part in loc:
-        field = model.model_fields.get(str(part))
-        model = None if field is None else field.annotation
-        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        if get_origin(model) is dict:  # of mappings by any names
+            model = get_args(model)[1]
+        elif _is_model(model):
+            field = model.model_fields.get(str(part))
+            model = None if field is None else field.annotation
+        else:
             return None
-    found: type[BaseModel] = model
+    found: type[BaseModel] | None = model if _is_model(model) else None
     return found
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _line_of(node: Any, loc: tuple[Any, ...]) -> int:
@@ -321,17 +423,18 @@ def file_and_line(file: Path, key: str, text: str) -> str:
 
     Only `file` if the file cannot be read any more.
     """
+    whole, of = inline_of(file)
     try:
-        document = load_document(file)
+        document = load_document(whole)
     except PipelineFileError:
-        return str(file)
+        return str(whole)
     node: Any = document
-    path: list[str | int] = [*key.split(".")]
+    path: list[str | int] = [*_within(tuple(key.split(".")), of)]
     for part in path:
         node = node.get(part) if isinstance(node, dict) else None
     if isinstance(node, list):
         path += [i for i, one in enumerate(node) if text in (str(one), body_of(str(one)))][:1]
-    return f"{file}:{_line_of(document, tuple(path))}"
+    return f"{whole}:{_line_of(document, tuple(path))}"
 
 
 def named_pipelines(environment: Mapping[str, str] = os.environ) -> list[Path]:

@@ -1,4 +1,7 @@
-"""Paths of the pipeline file, as places: absolute, and without `..`, so that messages name each place in one way."""
+"""Paths of the pipeline file, as places: absolute, and without `..`, so that messages name each place in one way.
+
+`FILE#INPUT` is the pipeline of an input that is given inline in a file.
+"""
 
 from __future__ import annotations
 
@@ -44,3 +47,18 @@ def split_glob(path: str) -> tuple[str, str]:
     parts = path.split("/")
     fixed = next((i for i, part in enumerate(parts) if GLOB.search(part)), len(parts))
     return "/".join(parts[:fixed]) or ("/" if path.startswith("/") else ""), "/".join(parts[fixed:])
+
+
+def inline_reference(file: Path, name: str) -> Path:
+    """Returns the reference to the pipeline of an inline input of a file."""
+    return file.with_name(f"{file.name}#{name}")
+
+
+def inline_of(file: Path) -> tuple[Path, str]:
+    """Returns the file and the input that `FILE#INPUT` names; of the path of a file the path, and an empty text.
+
+    >>> inline_of(Path("a/revenue.yaml#orders")), inline_of(Path("a/revenue.yaml"))
+    ((PosixPath('a/revenue.yaml'), 'orders'), (PosixPath('a/revenue.yaml'), ''))
+    """
+    name, _, of = file.name.rpartition("#")
+    return (file, "") if not name or not of or file.is_file() else (file.with_name(name), of)

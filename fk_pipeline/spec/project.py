@@ -11,8 +11,9 @@ from typing import Any
 
 from fk_pipeline.errors import FkPipelineError, PipelineFileError
 from fk_pipeline.kinds.registry import kinds
-from fk_pipeline.spec.load import load_document, load_spec, results_read
+from fk_pipeline.spec.load import document_of, inline_files, load_spec, results_read
 from fk_pipeline.spec.model import PipelineSpec
+from fk_pipeline.spec.paths import inline_of
 from fk_pipeline.spec.yaml_text import load_yaml
 
 NAMED_INPUTS = "inputs"
@@ -71,12 +72,21 @@ def project_of(files: Sequence[Path]) -> Project:
     )
 
 
-def pipeline_files(named: Sequence[Path]) -> list[Path]:
-    """Returns the given files, and the pipeline files in the given folders, sorted by name within a folder."""
+def pipeline_files(named: Sequence[Path], *, inline: bool = True) -> list[Path]:
+    """Returns the given files, and the pipeline files in the given folders, sorted by name within a folder.
+
+    Args:
+        named: files and folders.
+        inline: whether the pipelines of the inline inputs of a file come before it, as `FILE#INPUT`; none comes twice.
+    """
     found: list[Path] = []
     for path in named:
         found += filter(_may_be_pipeline, _yaml_files(path)) if path.is_dir() else [path]
-    return found
+    if not inline:
+        return found
+    parts = {file: inline_files(_read(file), file) for file in found}
+    taken = {one for some in parts.values() for one in some}
+    return [one for file in found if file not in taken for one in (*parts[file], file)]
 
 
 def _yaml_files(folder: Path) -> list[Path]:
@@ -123,7 +133,7 @@ def refuse_same_tables(files: Iterable[Path]) -> None:
         PipelineFileError: there is such a file; it names both.
     """
     folders: dict[Path, list[tuple[Path, str]]] = {}
-    for file in files:
+    for file in dict.fromkeys(inline_of(file)[0] for file in files):
         mine = _read(file)
         name = mine.get("name")
         if not isinstance(name, str) or not _is_pipeline(mine):
@@ -147,7 +157,7 @@ def _texts(folder: Path) -> Iterator[tuple[Path, str]]:
 
 def _read(file: Path) -> Mapping[Any, Any]:
     try:
-        return load_document(file)
+        return document_of(file)
     except PipelineFileError:
         return {}
 
@@ -163,7 +173,8 @@ def _named(file: Path) -> list[Path]:
     named = document.get(NAMED_INPUTS)
     found = (*document.values(), *(named.values() if isinstance(named, dict) else ()))
     inputs = [one for one in found if isinstance(one, dict)]
-    return [(file.parent / str(one["pipeline"])).resolve() for one in inputs if "pipeline" in one]
+    others = [(file.parent / str(one["pipeline"])).resolve() for one in inputs if "pipeline" in one]
+    return [*others, *(one.resolve() for one in inline_files(document, file))]
 
 
 def _same(one: Path, other: Path) -> bool:

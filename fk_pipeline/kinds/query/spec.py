@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -17,12 +16,10 @@ from fk_pipeline.kinds.query.kind import QUERY
 from fk_pipeline.kinds.query.parsing import parse_query
 from fk_pipeline.kinds.query.stages_of import kind_of
 from fk_pipeline.spec.base import Strings, problem
-from fk_pipeline.spec.inputs import RESULT_KEY, SideSpec
+from fk_pipeline.spec.inputs import INPUT_NAME, RESULT_KEY, SideSpec
 from fk_pipeline.spec.model import Output, PipelineSpec
 from fk_pipeline.spec.settings import OwnExpectation, OwnSuites
 from fk_pipeline.spec.sql import Column, SqlTextError, parse_expression, quote
-
-_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class QuerySuites(OwnSuites):
@@ -37,7 +34,8 @@ class QuerySpec(PipelineSpec):
 
     inputs: dict[str, SideSpec] = Field(min_length=1)
     """The tables that the query reads, by the names that it has for them: the result of another pipeline (`pipeline`),
-    or a Delta table where it lies (`table`, with its `key`)."""
+    a Delta table where it lies (`table`, with its `key`), or files that land (`path`, `format`,
+    `schema`, `key` and so on)."""
     query: str = Field(min_length=1)
     """One SELECT in Spark's dialect."""
     refresh: Literal["auto", "incremental", "full"] = "auto"
@@ -53,7 +51,7 @@ class QuerySpec(PipelineSpec):
     def _inputs_have_names(cls, given: Any) -> Any:
         inputs = given.get("inputs") if isinstance(given, dict) else None
         for name in inputs if isinstance(inputs, dict) else ():
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
+            if not isinstance(name, str) or not INPUT_NAME.fullmatch(name):
                 raise problem(f"{name!r} must start with a letter a-z and go on with a-z, 0-9 and _", "inputs", name)
         return given
 
@@ -136,7 +134,7 @@ class QuerySpec(PipelineSpec):
                 raise problem(f"key column {name!r} is no column of the result; it has {have}", "key")
         for name, side in self.inputs.items():
             if side.format != "delta":
-                raise problem("an input is a pipeline (pipeline: FILE) or a Delta table (table: PATH)", "inputs", name)
+                raise problem("an input has one of pipeline: FILE, table: PATH and path: FOLDER", "inputs", name)
         object.__setattr__(self, "inputs", {name: _narrow(side, read[name]) for name, side in self.inputs.items()})
 
 
