@@ -114,6 +114,8 @@ def run_stages(
         stopped.done = done
         raise stopped
     _refuse_left_out(pipeline, found, None, done)
+    if pipeline.spec.register_ is not None and not done:  # a catalog in memory forgets it with its session
+        pipeline.runner.register()
     return done
 
 

@@ -44,6 +44,8 @@ class Plan:
     """The command that remedies stale parts or a rebuild that died; empty if a run is possible."""
     found: Discovery
     stages: tuple[StagePlan, ...]
+    registers: str | None = None
+    """The name in Spark's catalog under which a run registers the result; None: under none."""
     topology: Topology | None = None
     """The operators, and the rules that apply to them, if the kind of join has such rules."""
 
@@ -88,7 +90,8 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
         choice = choose(definition, wanted, about, rows, indexed=indexed, nameable=named)
         plans.append(StagePlan(name, why, ranges, files, changes, choice.strategy, choice.reason))
     topology = spec.definition.topology
-    return Plan(stale, fix, found, tuple(plans), loaded(topology)(spec) if topology else None)
+    shown = loaded(topology)(spec) if topology else None
+    return Plan(stale, fix, found, tuple(plans), spec.register_, shown)
 
 
 def _nameable(spec: PipelineSpec, stage: str, ledger: Ledger) -> int:

@@ -60,6 +60,7 @@ MORE = {
     "Settings.fold_after_hours": "command.md#compact",
     "Settings.tombstone_retention": "command.md#compact",
     "Settings.strategy": "#strategy",
+    "PipelineSpec.register": "#register",
 }
 """Where more is said of a key."""
 
@@ -97,7 +98,8 @@ def blocks() -> dict[str, str]:
 def _own_keys(cls: type[BaseModel]) -> dict[str, list[str]]:
     """The keys of a pipeline file that only one kind has; both sides of a join are told elsewhere."""
     common = join.JoinSpec if issubclass(cls, join.JoinSpec) else model.PipelineSpec
-    return {name: row for name, row in _keys(cls).items() if name not in common.model_fields}
+    shared = _keys(common)
+    return {name: row for name, row in _keys(cls).items() if name not in shared}
 
 
 _PARTS = (

@@ -25,7 +25,14 @@ def check_pipeline(spec: PipelineSpec) -> list[Check]:
         behind, ledger = pipeline.behind(), pipeline.ledger()
     except FkPipelineError as error:
         return [Check(_TABLES, ok=False, found=error.what, wanted=_WANTED, fix=error.fix or str(error))]
-    return [_tables(spec, behind), *_keys(spec, ledger)]
+    return [_tables(spec, behind), *_keys(spec, ledger), *_name(spec)]
+
+
+def _name(spec: PipelineSpec) -> list[Check]:
+    """Returns what is said of the name in Spark's catalog, if the pipeline file has one; the catalog is not asked."""
+    if spec.register_ is None:
+        return []
+    return [Check("Catalog", ok=True, found=f"{spec.register_}, from the run on", wanted="a catalog that Spark keeps")]
 
 
 def _tables(spec: PipelineSpec, behind: Sequence[Lag]) -> Check:

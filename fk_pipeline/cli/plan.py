@@ -32,6 +32,7 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
         "changed_files": files(plan.found.changed),
         "vanished_files": files(plan.found.vanished),
         "notices": notices_as_json(plan.found.notices),
+        **({} if plan.registers is None else {"registers": plan.registers}),
         "due": sum(len(stage.why) for stage in stages),
         **({} if plan.topology is None else {"topology": asdict(plan.topology)}),
         "stages": [
@@ -99,6 +100,8 @@ def print_plan(plan: Plan) -> None:
         tell(f"note: {notice}")
     if plan.topology is not None:
         print_topology(plan.topology)
+    if plan.registers is not None:
+        tell(f"A run registers the result in Spark's catalog as {plan.registers}.")
     if not plan.due:
         tell("Nothing is due.")
         return

@@ -27,6 +27,7 @@ from fk_pipeline.engine.execution import Done, Execution
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.engine.failed_stage import last_error, place, spark_ended, stage_failed
 from fk_pipeline.engine.fingerprints import check_fingerprints, columns_to_add, fingerprints, refuse_unknown_types
+from fk_pipeline.engine.registered import refuse_taken, register
 from fk_pipeline.engine.sole import sole_session
 from fk_pipeline.engine.swap import finish_rebuild
 from fk_pipeline.environment.refusals import refusal
@@ -135,6 +136,21 @@ class Runner:
             info = CommitInfo(self.spec.name, "make result", BatchRange(known[0], known[-1]), run_id, held)
             self.warehouse.create(self.layout[kind.result.name], info)
 
+    def register(self) -> None:
+        """Registers the result in Spark's catalog under the name in the pipeline file, if it has one and is there.
+
+        Raises:
+            StateError: the name is that of something else.
+        """
+        result = self.spec.definition.result.name
+        if self.spec.register_ is not None and not self._alone and self.warehouse.version(result) is not None:
+            register(self.session, self.spec)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether no other run knows the tables: those of a rebuild."""
+        return self.ledger.home != self.warehouse.home
+
     def run(self, stage: str, batches: BatchRange) -> StageRun:
         """Runs a stage for every known batch of a range, due or not.
 
@@ -193,6 +209,9 @@ class Runner:
             raise check_failed(refused, self.spec, self.ledger)
         if not self.ledger.fingerprints:
             self.ledger.record_fingerprints(fingerprints(self.spec))
+        of_result = stage == self.spec.definition.result_stage
+        if of_result and not self._alone:
+            refuse_taken(self.session, self.spec)
         info = CommitInfo(self.spec.name, stage, batches, run_id, held)
         parts = (self.warehouse, self.ledger, self.layout, self.spec, self.zone)
         work = Execution(*parts, stage, known, info, self.source)
@@ -217,6 +236,8 @@ class Runner:
                 raise
             failed = stage_failed(self.spec, self.ledger, stage, batches, error, what, before)
             raise failed from cause_of(error, self.spec)
+        if of_result:
+            self.register()
         told = tuple(done.notes), done.choice, tuple(done.warnings)
         return StageRun(stage, batches, run_id, done.counts, seconds, done.versions, *told)
 
@@ -232,8 +253,7 @@ class Runner:
         A commit that a run without its lease makes meanwhile also counts as a conflict, though Delta sees none.
         """
         conflicts, evaluator, stage = 0, STOPPING, work.stage.name
-        home, kind = self.ledger.home, self.ledger.kind
-        alone = home != self.warehouse.home  # no other run knows the tables of a rebuild
+        home, kind, alone = self.ledger.home, self.ledger.kind, self._alone
         while True:
             before = {} if alone else versions_of(kind, home, stage)
             try:

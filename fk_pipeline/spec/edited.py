@@ -12,6 +12,7 @@ from fk_pipeline.spec.model import PipelineSpec
 
 USED_AT_ONCE = frozenset({
     "settings", "on_bad_record", "schema_changes", "description", "descriptions", "owners", "tags", "group", "meta",
+    "register",
 })  # fmt: skip
 """The keys of a file that a run or a tick may use although Dagster's definitions were made with others."""
 

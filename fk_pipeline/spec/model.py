@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -42,6 +44,10 @@ UNKNOWN_TYPE = "expression"
 
 UNWRITABLE = frozenset("[]{}%?#*^|<>\\")
 """Characters in a local path that delta-rs takes for parts of a URL."""
+
+
+CATALOG_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*){1,2}", re.ASCII)
+"""A table in Spark's catalog: `schema.table` or `catalog.schema.table`."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,9 @@ class PipelineSpec(Frozen):
     """What the pipeline computes."""
     warehouse: str = Field(default="warehouse", min_length=1)
     """A folder or URI: all tables of the pipeline lie in `<warehouse>/<name>/`."""
+    register_: str | None = Field(default=None, alias="register")
+    """A name in Spark's catalog, `schema.table` or `catalog.schema.table`, under which a run that writes the result
+    registers it; default: none."""
     on_bad_record: Literal["quarantine", "fail"] = "quarantine"
     """What happens to a record that cannot be read: stored in the quarantine, or the stage stops and its batches stay
     due."""
@@ -261,6 +270,13 @@ class PipelineSpec(Frozen):
             raise problem(f"{kind!r} is not possible; it must be {' or '.join(map(repr, KINDS))}", "kind")
         spec: type[PipelineSpec] = loaded(kind_named(kind).spec)
         return spec.model_validate(given)
+
+    @field_validator("register_")
+    @classmethod
+    def _register_is_a_name(cls, value: str | None) -> str | None:
+        if value is not None and not CATALOG_NAME.fullmatch(value):
+            raise problem(f"{value!r} is no name of Spark's catalog: schema.table, of letters, digits and _")
+        return value
 
     @model_validator(mode="after")
     def _stages_are_there(self) -> PipelineSpec:

@@ -16,7 +16,7 @@ from fk_pipeline.environment import storage
 from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.errors import PipelineFileError, StateError
 from fk_pipeline.spec.inputs import RESULT_KEY
-from fk_pipeline.spec.model import UNKNOWN_TYPE, PipelineSpec
+from fk_pipeline.spec.model import CATALOG_NAME, UNKNOWN_TYPE, PipelineSpec
 from fk_pipeline.spec.sql import quote
 
 REPLACED = ("path", "format", "schema", "key", "op_column", "sequence_by", "batch_by", "delete_when", "csv", "table")
@@ -146,7 +146,7 @@ def schema_of(folder: Path, table: str, where: str) -> str:
         raise PipelineFileError(
             f"there is no Delta table {table}",
             where=where,
-            fix="give the path or URI of the folder that has _delta_log",
+            fix=f"give the path or URI of the folder that has _delta_log{_of_catalog(table)}",
         )
     if any(name.startswith("_fk_") for name, _ in columns):
         raise PipelineFileError(
@@ -155,6 +155,11 @@ def schema_of(folder: Path, table: str, where: str) -> str:
             fix="name the pipeline in place of its table: {pipeline: FILE}",
         )
     return ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
+
+
+def _of_catalog(table: str) -> str:
+    """Returns, of what may be a name in Spark's catalog, how its path is found; empty of anything else."""
+    return f"; of a table of Spark's catalog: DESCRIBE DETAIL {table}" if CATALOG_NAME.fullmatch(table) else ""
 
 
 def _damaged(other: PipelineSpec, path: str, error: Exception) -> StateError:

@@ -186,3 +186,15 @@ def test_a_query_names_the_quarantines_of_its_inline_inputs(folder: Path) -> Non
     refused = invoke("quarantine", folder / "revenue.yaml")
     assert isinstance(refused.exception, UsageError), refused.output
     assert f"fk-pipeline quarantine {folder}/revenue.yaml#orders, " in refused.exception.fix
+
+
+def test_a_name_of_the_catalog_is_no_place_of_a_table(folder: Path) -> None:
+    for table, fix in (
+        ("sales.regions", "; of a table of Spark's catalog: DESCRIBE DETAIL sales.regions"),
+        ("lake/x", ""),
+    ):
+        text = REVENUE.replace("{pipeline: regions.yaml}", f"{{table: {table}, key: id}}")
+        (folder / "revenue.yaml").write_text(text)
+        with pytest.raises(PipelineFileError) as refused:
+            load_spec(folder / "revenue.yaml")
+        assert refused.value.fix == f"give the path or URI of the folder that has _delta_log{fix}"
