@@ -17,7 +17,7 @@ from fk_pipeline.identity import (
 from fk_pipeline.opened import OpenPipeline
 from fk_pipeline.passes import Pass, PassProgress, chosen_stages, empty_batches, ranges_of, run_stages
 from fk_pipeline.spec import load_spec
-from fk_pipeline.spec.load import results_read
+from fk_pipeline.spec.load import results_read, with_inline
 from fk_pipeline.store.lease import lease
 
 if TYPE_CHECKING:
@@ -278,10 +278,13 @@ class Pipeline(OpenPipeline):
         waive: str | None = None,
         adopt: bool = False,
         tell: Callable[[str], None] | None = None,
+        *,
+        inline: bool = True,
     ) -> list[StageRun]:
         """Discovers batches and runs stages.
 
-        Without `batches`, a batch that failed a check is left out and reported at the end.
+        Without `batches`, a batch that failed a check is left out and reported at the end. Without `batches` and
+        `stages`, the pipelines of inline inputs run first.
 
         Args:
             batches: the passes in the given order, each stage by stage, for example `3,7,9..12`; default: all due
@@ -291,6 +294,7 @@ class Pipeline(OpenPipeline):
             waive: the reason for which failed checks of batches are waived; it is recorded.
             adopt: whether to claim the tables for this pipeline, although its files landed elsewhere before.
             tell: called with notices about the landing files, before the first pass.
+            inline: whether the pipelines of inline inputs run first.
 
         Returns:
             The outcome of every pass, in order.
@@ -300,6 +304,11 @@ class Pipeline(OpenPipeline):
             CheckFailedError: a batch failed a check upstream of a stage, waits for approval, or was folded and landed
                 again.
         """
+        if inline and batches is None and stages is None:
+            *before, _ = with_inline([self.spec])
+            for spec in before:
+                given = self._session if self._is_given else None
+                Pipeline(spec, given, self.zone, self.sizes).run(waive=waive, adopt=adopt, tell=tell)
         return run_stages(self, batches, stages, progress, waive, adopt, tell)
 
     def verify(self, share: float = 1.0) -> VerifyReport:

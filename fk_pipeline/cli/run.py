@@ -65,7 +65,7 @@ def run(
             shown = Checking(loaded)
         runs[file] = shown.runs
         with shown as progress:
-            loaded.run(batches, wanted, progress, waive, adopt, lambda text: say(f"note: {text}"))
+            loaded.run(batches, wanted, progress, waive, adopt, lambda text: say(f"note: {text}"), inline=False)
         if as_text and not shown.runs:
             tell("Nothing is due.")
         return 0

@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 from fk_pipeline.cli import main
 from fk_pipeline.definitions import definitions
+from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
+from fk_pipeline.spec import load_spec
 from tests.dagster.ticks import evaluated
 
 pytestmark = pytest.mark.spark
@@ -112,3 +114,6 @@ def test_its_sensors_bring_what_lands_through_the_query(shop: Shop, spark: Spark
             assert instance.get_dynamic_partitions(f"revenue_{name}_batches") == ["b00000001"]
         assert shop.rows() == {"Ada": 5, "Bob": 7}
         assert tick("revenue") == "nothing is due: no new or changed landing files"
+    shop.land("customers", 2, '{"id": 2, "name": "Bea"}')
+    assert [one.stage for one in Pipeline(load_spec(shop.file), spark).run()] == ["result"], "in Python, too"
+    assert shop.rows() == {"Ada": 5, "Bea": 7}
