@@ -351,7 +351,8 @@ class Kind:
             (`AnyStory`) of the key.
         impact: reference to a function of reader, pipeline, ledger, the text of a right key or None, a file of changes
             or None, the largest number of keys to report, and the text of a time or None: since when the changed
-            version holds, where versions do. It returns the impact (`AnyImpact`) of the change.
+            version holds, where versions do. With `named_inputs` the key is that of a row of any input, and after these
+            comes the name of the input, or None. It returns the impact (`AnyImpact`) of the change.
         lineage: reference to a function of pipeline and stage that returns, per column of the main table, the
             (stage, column) pairs that its values come from.
         layout: reference to a function of a Spark session and a pipeline that returns its tables (`store.layout`), with

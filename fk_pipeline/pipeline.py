@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fk_pipeline.cdc.landing import refuse_missing
 from fk_pipeline.contract import AnyImpact, AnyStory, Source, loaded
 from fk_pipeline.errors import LeftToSpark, UsageError
-from fk_pipeline.identity import (
-    BatchId,
-    BatchRange,
-)
+from fk_pipeline.identity import BatchId, BatchRange, Side
 from fk_pipeline.opened import OpenPipeline
 from fk_pipeline.passes import Pass, PassProgress, chosen_stages, empty_batches, ranges_of, run_stages
 from fk_pipeline.spec import load_spec
@@ -372,18 +369,31 @@ class Pipeline(OpenPipeline):
         limit: int = 20,
         since: str | None = None,
         told: Callable[[str], None] = lambda _: None,
+        side: str | None = None,
     ) -> AnyImpact:
-        """Returns the impact of a change of the right side: see `Kind.impact`. Changes nothing.
+        """Returns the impact of a change of the right side, or of an input of a query: see `Kind.impact`.
+
+        Changes nothing.
 
         Args:
-            right_key: the key of a right row, in the form that `explain` takes; or
+            right_key: the key of a right row, or of a row of the input, in the form that `explain` takes; or
             changes: a file as it would land.
-            limit: the largest number of right keys to report.
+            limit: the largest number of right keys, or of rows of the result of a query, to report.
             since: with `as_of` and a right key, the time since which the changed version holds; default: any version.
             told: is called with the reason if Spark has to find it.
+            side: the name of the input; default: the right side, or the only input of a query.
+
+        Raises:
+            UsageError: an input is named that is not the right side, of a pipeline that is no query.
         """
         kind, file = self.spec.definition, None if changes is None else Path(changes)
-        found: AnyImpact = self._told(kind.impact_here, kind.impact, told, right_key, file, limit, since)
+        args: tuple[Any, ...] = (right_key, file, limit, since)
+        if kind.named_inputs:
+            args = (*args, side)
+        elif side not in (None, Side.RIGHT):
+            why = "only a query has inputs to choose from"
+            raise UsageError(f"--input {side}: {why}", where=str(self.spec.file), fix="leave it out")
+        found: AnyImpact = self._told(kind.impact_here, kind.impact, told, *args)
         return found
 
     def _told(self, here: str, by_spark: str, told: Callable[[str], None], *args: Any) -> Any:

@@ -40,23 +40,36 @@ def explain(
 
 def impact(
     pipeline: PipelineFile,
-    right_key: Annotated[str | None, typer.Option(metavar="K", help="of a right row: N14228, or a=1,b=2")] = None,
+    right_key: Annotated[
+        str | None,
+        typer.Option(
+            "--right-key",
+            "--key",
+            metavar="K",
+            help="of a right row: N14228, or a=1,b=2; of a query: of a row of an input",
+        ),
+    ] = None,
+    side: Annotated[
+        str | None,
+        typer.Option("--input", metavar="NAME", help="of a query: the input that changes, if it has several"),
+    ] = None,
     since: Annotated[
         str | None, typer.Option("--from", metavar="T", help="with as_of: since when the changed version holds")
     ] = None,
     changes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="a file as it would land on the right side")
+        Path | None, typer.Option(metavar="FILE", help="a file as it would land on the right side, or in the input")
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, metavar="N", help="list at most so many right keys, those with most rows first")
+        int,
+        typer.Option(min=1, metavar="N", help="list at most so many right keys, those with most rows first; or rows"),
     ] = 20,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """How many result rows a change of the right side would touch, before it is made. Changes nothing."""
+    """How many result rows a change of the right side, or of an input of a query, would touch. Changes nothing."""
     from fk_pipeline.pipeline import load
 
-    found = load(pipeline).impact(right_key, changes, limit, since, say_by_spark)
+    found = load(pipeline).impact(right_key, changes, limit, since, say_by_spark, side)
     if format_ is OutputFormat.JSON:
         print_json(found.as_json())
     else:
@@ -82,5 +95,5 @@ def add_to(app: typer.Typer) -> None:
     )(explain)
     app.command(
         epilog="Example: fk-pipeline impact pipeline.yaml --right-key N14228",
-        short_help="How many rows a change of the right side would touch.",
+        short_help="How many rows a change of the right side, or of an input, would touch.",
     )(impact)

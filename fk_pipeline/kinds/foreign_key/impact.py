@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -13,37 +12,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.as_of import during, held
-from fk_pipeline.blocks.changelog import changelog, evaluate, mark_last, with_content
 from fk_pipeline.blocks.horizon import sql_of
-from fk_pipeline.blocks.versions import order_of
-from fk_pipeline.cdc.endings import is_of_format
-from fk_pipeline.cdc.names import as_utf8, linked, strange
-from fk_pipeline.cdc.reader import read_records
-from fk_pipeline.cdc.records import BAD
-from fk_pipeline.cdc.unreadable import remove_copies
+from fk_pipeline.blocks.would_land import ADDED, CHANGED, EFFECT, REMOVED, TOUCHING, effects_on, log_of_file
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.export import json_rows, key_row
-from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
+from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.fan_out import SUBSCRIBER_COUNT, referring
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import JsonRow
 from fk_pipeline.spec import quote
-from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.rows_here import Relation
-from fk_pipeline.store.sizes import UNKNOWN
-
-_EFFECT = "_fk_effect"
-ADDED, CHANGED, REMOVED = "added", "changed", "removed"
-UNCHANGED, LATE = "nothing: no selected column differs", "nothing: it is older than what is there"
-TOUCHING = (ADDED, CHANGED, REMOVED)
-"""Effects on a right row that are propagated to its subscribers."""
 
 
 @dataclass(frozen=True)
@@ -219,30 +204,13 @@ def of_changes(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, file: Pa
         UsageError: the file does not exist, or is not of that format.
     """
     side = spec.right
-    if side.format == "delta" or not is_of_format(str(file), side):
-        raise UsageError(f"{file}: the right side's format is {side.format}", fix="write the changes as it does")
-    if not file.is_file():
-        raise UsageError(f"{file}: no such file")
-    batch = min(max(ledger.batches, default=-1) + 1, MAX_BATCH)
-    size = file.stat().st_size
-    path = str(file.absolute())
-    landed = LandedFile(as_utf8(path), Side.RIGHT, BatchId(batch), size, "", "")
     keys, names = [c.name for c in side.key_columns], [*k.keys_of(spec, k.RIGHT_TABLE).keys]
     with ExitStack() as kept:
-        folder = f"{read.warehouse.home}/readable/{uuid.uuid4().hex[:12]}"
-        links = linked(strange([path]), folder)
-        if links:
-            kept.callback(remove_copies, folder)
-        lines = read_records(read.warehouse.session, {batch: [landed]}, spec, Side.RIGHT, {}, {}, links)
-        marked = mark_last(evaluate(lines.parsed, spec, Side.RIGHT, ISOLATING), spec, Side.RIGHT)
-        kept.callback(read.release)
-        records = read.cached(marked, None if size <= read.sizes.small_bytes else UNKNOWN)
-        quarantined = records.counts("batch", "kind").get(batch, {}).get((BAD,), 0)
-        log = with_content(changelog(records.frame, spec, Side.RIGHT, {}), spec, Side.RIGHT)
+        log, quarantined = log_of_file(read, spec, Side.RIGHT, "the right side", ledger, file, kept)
         state = read.read(k.RIGHT_TABLE)
         if spec.as_of_batch:  # a truncate ends versions, and removes none
             log = log.where(f"{quote(keys[0])} IS NOT NULL")
-        effects = _effects(log, state, names)
+        effects = effects_on(log, state, names)
         if spec.as_of is None:
             subscribers = _subscribers(read, spec).toDF(*keys, SUBSCRIBER_COUNT)
         else:
@@ -250,22 +218,20 @@ def of_changes(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, file: Pa
             subscribers = _seeing(read, spec, log, state, effects, horizon)
         touched = (
             effects.join(subscribers, names, "left")
-            .select(*map(quote, names), _EFFECT, F.coalesce(SUBSCRIBER_COUNT, F.lit(0)).alias(SUBSCRIBER_COUNT))
+            .select(*map(quote, names), EFFECT, F.coalesce(SUBSCRIBER_COUNT, F.lit(0)).alias(SUBSCRIBER_COUNT))
             .persist()
         )
         kept.callback(touched.unpersist)
         rows = F.greatest(SUBSCRIBER_COUNT, F.lit(1)) if spec.outer else F.col(SUBSCRIBER_COUNT)
-        groups = touched.groupBy(_EFFECT).agg(F.count("*"), F.sum(rows)).collect()
-        most = touched.orderBy(
-            F.col(_EFFECT).isin(*TOUCHING).desc(), F.col(SUBSCRIBER_COUNT).desc(), *map(quote, names)
-        )
+        groups = touched.groupBy(EFFECT).agg(F.count("*"), F.sum(rows)).collect()
+        most = touched.orderBy(F.col(EFFECT).isin(*TOUCHING).desc(), F.col(SUBSCRIBER_COUNT).desc(), *map(quote, names))
         listed = json_rows(most.limit(limit))
     return Impact(
         sum(row[2] for row in groups if row[0] in TOUCHING),
         {row[0]: row[1] for row in sorted(groups)},
         quarantined,
         tuple(
-            {"key": _named(row, keys), "subscribers": row[SUBSCRIBER_COUNT], "effect": row[_EFFECT]} for row in listed
+            {"key": _named(row, keys), "subscribers": row[SUBSCRIBER_COUNT], "effect": row[EFFECT]} for row in listed
         ),
     )
 
@@ -286,7 +252,7 @@ def _seeing(
 ) -> DataFrame:
     """Returns, per version that a batch would change, the number of left rows that see it or would see it."""
     names = [*k.keys_of(spec, k.RIGHT_TABLE).keys]
-    touching = effects.where(F.col(_EFFECT).isin(*TOUCHING)).select(*map(quote, names))
+    touching = effects.where(F.col(EFFECT).isin(*TOUCHING)).select(*map(quote, names))
     keys = {column.name: k.fk(column.name) for column in spec.right.key_columns}
     there, new = (
         rows.where(f"{s.HASH} IS NOT NULL").select(*map(quote, names), s.HASH)
@@ -312,33 +278,3 @@ def _subscribers(read: TableReader, spec: ForeignKeySpec) -> DataFrame:
     """Returns, per foreign key, the number of left rows that refer to it."""
     fks = [quote(name) for name, _ in k.fk_columns(spec)]
     return _referring(read, spec).groupBy(*fks).agg(F.count("*").alias(SUBSCRIBER_COUNT))
-
-
-def _effects(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:
-    """Returns the effect of a batch on each right row: the key columns, and `_fk_effect`.
-
-    Args:
-        log: the changelog rows of the batch; a truncate has no key.
-        state: the right table.
-        keys: its key columns.
-    """
-    there = state.select(
-        *map(quote, keys), F.expr(order_of(s.SEQUENCE, s.OWNER)).alias("_at"), F.col(s.HASH).alias("_hash")
-    )
-    first = F.col(quote(keys[0]))
-    order = F.expr(order_of(s.SEQUENCE, s.BATCH))
-    new = log.where(first.isNotNull()).select(
-        *map(quote, keys), order.alias("_new_at"), F.col(s.HASH).alias("_new"), F.col(s.DELETED).alias("_gone")
-    )
-    effect = (
-        F.when(F.col("_at") > F.col("_new_at"), LATE)
-        .when(F.col("_hash").eqNullSafe(F.col("_new")), UNCHANGED)
-        .when(F.col("_gone") & (F.col("_hash").isNotNull() | F.col("_new").isNotNull()), REMOVED)
-        .when(F.col("_hash").isNull(), ADDED)
-        .otherwise(CHANGED)
-    )
-    rows = new.join(there, keys, "left").select(*map(quote, keys), effect.alias(_EFFECT))
-    truncate = log.where(first.isNull()).select(order.alias("_truncated"))
-    gone = there.join(new.select(*map(quote, keys)), keys, "left_anti").crossJoin(F.broadcast(truncate))
-    gone = gone.where("_hash IS NOT NULL AND _truncated > _at")
-    return rows.unionByName(gone.select(*map(quote, keys), F.lit(REMOVED).alias(_EFFECT)))

@@ -48,7 +48,7 @@ QUERY = Kind(
     ),
     suites=f"{HERE}.rules:QUERY_SUITES",
     explain=f"{HERE}.story:explain",
-    impact=f"{HERE}.story:impact",
+    impact=f"{HERE}.impact:impact",
     lineage=f"{HERE}.tables:lineage",
     layout=f"{HERE}.tables:layout_of",
     declared_layout=f"{HERE}.tables:declared_layout",

@@ -45,7 +45,7 @@ _SHARE, _ALWAYS_FEW = 0.3, 10_000
 
 def block(read: Reader) -> list[Effect]:
     """Returns the effects that bring the table of a block to the newest versions of what it reads."""
-    refresh = _Refresh(read)
+    refresh = Refresh(read)
     if refresh.facts and refresh.now == refresh.then and refresh.spec.refresh != "full":
         return [Report(notes=[f"{refresh.block.name} stands for the newest versions already"])]
     why = refresh.why_whole()
@@ -67,7 +67,7 @@ class _Part:
     columns: tuple[str, ...] = ()
 
 
-class _Refresh:
+class Refresh:
     """One refresh of a block: what it reads, at the versions of its last commit and at the newest ones."""
 
     def __init__(self, read: Reader) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NoReturn
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -351,16 +351,3 @@ def _teller(
         return batch, landed, more
 
     return told
-
-
-def impact(_: TableReader, spec: QuerySpec, *__: Any) -> NoReturn:
-    """Refuses: a query has no right side.
-
-    Raises:
-        UsageError: always.
-    """
-    raise UsageError(
-        "impact tells how many rows of the result a change of a right row concerns, and a query has no right side",
-        where=str(spec.file),
-        fix="fk-pipeline plan tells how changes of each input are brought through",
-    )

@@ -1,0 +1,448 @@
+"""What a change of an input would touch of a query, before it is made: a refresh over a change that is only supposed.
+
+The blocks are refreshed one after the other, as by a run, from the versions that they stand for to these with the
+change; nothing is written. Of a change of one row, whose new values are not known, what its old ones touch is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.blocks.landed_versions import newest_version
+from fk_pipeline.blocks.would_land import CHANGED, EFFECT, TOUCHING, effects_on, log_of_file
+from fk_pipeline.blocks.would_land import REMOVED as GONE
+from fk_pipeline.cdc.table_versions import Seen, table_id
+from fk_pipeline.contract import loaded
+from fk_pipeline.effects import RowSet
+from fk_pipeline.errors import UsageError
+from fk_pipeline.export import json_rows, key_row
+from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.kinds.query.blocks import Alias, Block, Unit
+from fk_pipeline.kinds.query.kind import ADDED, REMOVED, RESULT, VERSIONS, WRITTEN
+from fk_pipeline.kinds.query.relations import Snapshot, TableRead
+from fk_pipeline.kinds.query.spec import QuerySpec
+from fk_pipeline.kinds.query.stages import Refresh
+from fk_pipeline.kinds.query.tables import layout_of
+from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.keys import parse_key, shown, value_from_text
+from fk_pipeline.spec.load import load_spec
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.reader import TableReader
+from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.tables import StoredTables
+
+TOUCHED = "touched"
+"""The effect on a row of a block that depends on values which are not known."""
+
+_OLD, _NEW = "_fk_old", "_fk_new"
+
+
+@dataclass(frozen=True)
+class BlockImpact:
+    """What a change touches of one block.
+
+    Attributes:
+        block: the block.
+        anchor: the table whose rows are its anchors.
+        unit: what of it is computed again together: row, group or partition.
+        anchors: the number of anchors whose joined rows may differ.
+        units: the number of touched groups or partitions; of a block without, that of the anchors.
+        rows: the number of rows of the block, by the effect on them.
+        unknown: the names of the input in the block to which a new row may be joined by columns that are not known.
+    """
+
+    block: str
+    anchor: str
+    unit: str
+    anchors: int
+    units: int
+    rows: dict[str, int]
+    unknown: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class QueryImpact:
+    """The impact of a change of an input of a query.
+
+    Attributes:
+        input: the input.
+        change: the key of the row, or the file.
+        input_rows: the number of rows of the input, by what becomes of them.
+        quarantined: the number of records of the file that cannot be used.
+        blocks: what is touched of each block, as far as the change reaches.
+        result_rows: the number of rows of the result that would be touched, or added, written and removed.
+        sample: some of them: `effect`, and `row`; of a written row, as it would be.
+        due: the due batches per stage.
+    """
+
+    input: str
+    change: str
+    input_rows: dict[str, int]
+    quarantined: int
+    blocks: tuple[BlockImpact, ...]
+    result_rows: int
+    sample: tuple[dict[str, Any], ...]
+    due: dict[str, list[int]]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the impact as a JSON object."""
+        return asdict(self)
+
+    def table(self) -> list[list[str]]:
+        """Returns the rows of the result as a table for people, its header first."""
+        columns = [*self.sample[0]["row"]] if self.sample else []
+        rows = [[one["effect"], *(_text(one["row"][name]) for name in columns)] for one in self.sample]
+        return [["row of the result", *columns], *rows]
+
+    def sentences(self) -> list[str]:
+        """Returns the numbers in sentences."""
+        found = [f"{self.input}: {number:,} row(s) {what}" for what, number in self.input_rows.items()]
+        if self.quarantined:
+            found.append(f"{self.quarantined:,} record(s) of the file cannot be used")
+        for one in self.blocks:
+            units = "" if one.unit == Unit.ROW else f", in {one.units:,} {one.unit}(s)"
+            rows = ", ".join(f"{number:,} row(s) {what}" for what, number in one.rows.items()) or "no row differs"
+            found.append(f"{one.block}: {one.anchors:,} anchor(s) in {one.anchor}{units}: {rows}")
+            found += [
+                f"{one.block}: to which rows a new row is joined as {alias} depends on columns besides its key"
+                for alias in one.unknown
+            ]
+        if self.due:
+            found.append("Work is due: this is about the result as it is now.")
+        if not any(TOUCHED in one.rows or one.unknown for one in self.blocks):
+            return [*found, f"{self.result_rows:,} rows of the result would be written or taken out."]
+        found.append("A change of columns that join or group it also touches what it comes to: --changes FILE tells.")
+        return [*found, f"{self.result_rows:,} rows of the result are made of it, or of what it is joined to."]
+
+
+def _text(value: Any) -> str:
+    return "NULL" if value is None else str(value)
+
+
+def impact(
+    read: TableReader,
+    spec: QuerySpec,
+    ledger: Ledger,
+    key: str | None,
+    changes: Path | None,
+    limit: int,
+    since: str | None = None,
+    side: str | None = None,
+) -> QueryImpact:
+    """Returns the impact of any change of one row of an input, or of the changes in a file.
+
+    Args:
+        read: reads the tables of the pipeline.
+        spec: the pipeline.
+        ledger: its ledger.
+        key: the key of a row of the input; or
+        changes: a file as it would land in the pipeline of `kind: table` that the input is the result of.
+        limit: the largest number of rows of the result to report.
+        since: refused: no input has versions that hold since a time.
+        side: the name of the input; None: the only one.
+
+    Raises:
+        UsageError: it is neither or both of key and file; there is no such input, or it has no such key; or the file is
+            not in the format of the input's pipeline, or the input is of no such pipeline.
+    """
+    named = ", ".join(spec.inputs)
+    if since is not None:
+        raise UsageError("a time goes with a right key of a pipeline with as_of, and a query has none")
+    if side is None and len(spec.inputs) > 1:
+        raise UsageError(f"impact needs the input that changes: {named}", fix=f"--input {next(iter(spec.inputs))}")
+    name = next(iter(spec.inputs)) if side is None else side
+    if name not in spec.inputs:
+        raise UsageError(f"{name!r} is no input of pipeline {spec.name}", fix=f"--input, one of {named}")
+    if (key is None) == (changes is None):
+        fix = "--key KEY, or --changes FILE; not both"
+        raise UsageError(f"impact needs the key of a row of {name}, or a file of changes", fix=fix)
+    with ExitStack() as kept:
+        return _Supposing(read, spec, ledger, name, kept).impact(key, changes, limit)
+
+
+class _Reading(TableReader):
+    """Reads the tables of a pipeline as the stage of a block does, at the versions that the block stands for."""
+
+    known: tuple[BatchId, ...] = ()
+
+    def __init__(
+        self, warehouse: StoredTables, tables: Mapping[str, Table], spec: QuerySpec, ledger: Ledger, stage: str
+    ) -> None:
+        super().__init__(warehouse, tables.values())
+        self.spec, self.ledger, self.stage = spec, ledger, stage
+
+    def seen(self, name: str) -> Seen | None:
+        """Returns the version of a table that the block was made of; the newest if that is not known."""
+        if name in self.spec.inputs:
+            now = newest_version(self.spec, self.ledger, Side(name))
+        else:
+            self.pin(name)
+            path, version = self.warehouse.path(name), self.versions.get(name)
+            now = None if version is None else Seen(path, table_id(f"{path}@..{version}"), version)
+        of, version = (self.metadata(self.stage).get(VERSIONS) or {}).get(name, ("", 0))
+        return replace(now, version=int(version)) if now is not None and of == now.id else now
+
+
+class Supposed(Snapshot):
+    """The relations of a block with changes that are only supposed."""
+
+    def __init__(self, at: Snapshot, changed: Mapping[str, RowSet]) -> None:
+        """Takes the relations as they are, and per relation old and new versions of rows (`relations.changes`)."""
+        super().__init__(at.session, at.relations, at.places, at.versions, at.reader.sizes)
+        self.changed = changed
+
+    def rows(self, name: str) -> DataFrame:
+        """Returns the rows of a relation."""
+        rows = super().rows(name)
+        if name not in self.changed:
+            return rows
+        old, new = (self.changed[name].frame.where(f"{one} IS NOT NULL").select(f"{one}.*") for one in (_OLD, _NEW))
+        keys = [*self.relations[name].keys]
+        kept = rows.join(F.broadcast(old.select(*map(quote, keys))), keys, "left_anti")
+        return kept.unionByName(new.select(*map(quote, rows.columns)))
+
+    def with_keys(self, name: str, keys: RowSet, columns: Mapping[str, str]) -> RowSet:
+        """Returns the rows of a relation with some keys, and no others."""
+        if name not in self.changed:
+            return super().with_keys(name, keys, columns)
+        wanted = keys.frame.selectExpr(*(f"{quote(of)} AS {quote(own)}" for own, of in columns.items()))
+        return self.reader.cached(self.rows(name).join(wanted, [*columns], "left_semi"), None)
+
+
+class _What(Refresh):
+    """A refresh of a block over supposed changes."""
+
+    def __init__(self, read: _Reading, changed: Mapping[str, RowSet], new: str = "") -> None:
+        """Takes the changes; `new` is an input with a new row of which only the key is known."""
+        given: Any = read
+        super().__init__(given)
+        self.changes = {name: rows for name, rows in changed.items() if name in self.block.relations}
+        self.unknown: tuple[str, ...] = ()
+        self.found: RowSet | None = None
+        if new in self.block.relations:
+            aliases = tuple(_by_key(one, self.block, self.relations[new]) for one in self.block.aliases)
+            both = zip(aliases, self.block.aliases, strict=True)
+            self.unknown = tuple(one.name for one, was in both if one.path == _NONE != was.path)
+            self.block = replace(self.block, aliases=aliases)
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """What the block reads, with the changes."""
+        found = Supposed(super().snapshot, self.changes)
+        self.read.on_release(found.reader.release)
+        return found
+
+    def _anchors(self) -> RowSet:
+        self.found = super()._anchors()
+        return self.found
+
+    def anchors(self) -> RowSet:
+        """Returns the keys of the anchors whose joined rows may differ."""
+        return self._anchors() if self.found is None else self.found
+
+
+_NONE = ("FALSE",)
+"""The conditions of a table that is joined by columns which are not known."""
+
+
+def _by_key(one: Alias, block: Block, relation: TableRead) -> Alias:
+    """Returns a table of a FROM that is joined by the conditions which read no column of it but its key."""
+    if one.relation != relation.table.name or not one.parent:
+        return one
+    keys = {key.lower() for key in relation.keys}
+    known = tuple(
+        sql
+        for sql in one.path
+        if {column.name.lower() for column in block.read_by(sql) if column.table == one.name} <= keys
+    )
+    return replace(one, path=known or _NONE)
+
+
+class _Supposing:
+    """Brings a supposed change of an input through the blocks."""
+
+    def __init__(self, read: TableReader, spec: QuerySpec, ledger: Ledger, name: str, kept: ExitStack) -> None:
+        self.spec, self.ledger, self.name, self.kept = spec, ledger, name, kept
+        self.warehouse, self.session = read.warehouse, read.warehouse.session
+        self.tables = {table.name: table for table in layout_of(self.session, spec).tables}
+        first = next(one for one in spec.blocks.blocks if name in one.relations)
+        self.first = Refresh(self._reading(first.name))  # type: ignore[arg-type]
+        self.relation = self.first.relations[name]
+
+    def _reading(self, stage: str) -> _Reading:
+        found = _Reading(self.warehouse, self.tables, self.spec, self.ledger, stage)
+        self.kept.callback(found.release)
+        return found
+
+    def impact(self, key: str | None, file: Path | None, limit: int) -> QueryImpact:
+        """Returns the impact of any change of a row, or of the changes in a file."""
+        if file is not None:
+            changed, input_rows, quarantined = self._in_file(file)
+            change, new, exact = str(file), False, True
+        else:
+            changed, change, new = self._of_row(str(key))
+            input_rows, quarantined, exact = {"added" if new else f"{CHANGED} or {GONE}": 1}, 0, False
+        blocks, rows = self._through(changed, exact=exact, new=new)
+        number = sum(blocks[-1].rows.values()) if blocks and blocks[-1].block == RESULT else 0
+        sample = () if rows is None else self._sample(rows, limit, exact=exact)
+        due = {stage: [*map(int, batches)] for stage, batches in self.ledger.due.by_stage().items()}
+        return QueryImpact(self.name, change, input_rows, quarantined, tuple(blocks), number, sample, due)
+
+    # ------------------------------------------------------------------------------------------------ the change
+    def _of_row(self, said: str) -> tuple[RowSet, str, bool]:
+        """Returns a row of the input as one that goes, its key as text, and whether it is not there, but comes."""
+        side = self.spec.inputs[self.name]
+        key = parse_key(said, side)
+        text = shown(key_row(self.session, key, side))
+        values = (f"{value_from_text(key[c.name], c)} AS {c.quoted}" for c in side.key_columns)
+        keys = self.first.read.cached(self.session.range(1).selectExpr(*values), None)
+        old = self._old(keys)
+        if old.at_most:
+            return self._changes(old.frame, None), text, False
+        there = {c.name for c in side.key_columns}
+        row = [quote(n) if n in there else f"CAST(NULL AS {of}) AS {quote(n)}" for n, of in self.relation.table.columns]
+        return self._changes(None, keys.frame.selectExpr(*row)), text, True
+
+    def _old(self, keys: RowSet) -> RowSet:
+        """Returns the rows of the input with some keys."""
+        return self.first.snapshot.with_keys(self.name, keys, {one: one for one in self.relation.keys})
+
+    def _changes(self, old: DataFrame | None, new: DataFrame | None) -> RowSet:
+        """Returns old and new versions of rows that differ, in the form of `relations.changes`."""
+        names, keys = [name for name, _ in self.relation.table.columns], [*self.relation.keys]
+        return self.first.read.cached(_both(old, new, names, keys), None)
+
+    def _in_file(self, file: Path) -> tuple[RowSet, dict[str, int], int]:
+        """Returns the rows of the input that a file changes, their numbers by effect, and that of useless records."""
+        other = self._pipeline()
+        [side] = other.sides
+        stored = StoredTables(self.session, other.home)
+        reader = TableReader(stored, loaded(other.definition.layout)(self.session, other).tables)
+        ledger, named = Ledger(other.home, other.definition), f"input {self.name}"
+        log, quarantined = log_of_file(reader, other, side, named, ledger, file, self.kept)
+        keys = [*self.relation.keys]
+        effects = effects_on(log, reader.read(other.definition.state_of(side).name), keys)
+        told = self.first.read.cached(effects, None)
+        numbers = {row[0]: row[1] for row in sorted(told.frame.groupBy(EFFECT).count().collect())}
+        touched = told.frame.where(F.col(EFFECT).isin(*TOUCHING)).select(*map(quote, keys))
+        wanted = self.first.read.cached(touched, None)
+        rows = log.where(f"{s.HASH} IS NOT NULL").join(F.broadcast(wanted.frame), keys, "left_semi")
+        new = self.relation.view(rows.select(*(quote(name) for name, _ in self.relation.table.columns)))
+        return self._changes(self._old(wanted).frame, new), numbers, quarantined
+
+    def _pipeline(self) -> PipelineSpec:
+        """Returns the pipeline whose result the input is.
+
+        Raises:
+            UsageError: it is a table of somebody else, or the result of a pipeline whose rows are not those that land.
+        """
+        side, fix = self.spec.inputs[self.name], f"--input {self.name} --key KEY"
+        if side.pipeline is None:
+            why = "it is a Delta table, and no files land"
+            raise UsageError(f"--changes is a file as it would land, and not for input {self.name}: {why}", fix=fix)
+        other = load_spec(self.spec.file.parent / str(side.pipeline))
+        if other.definition.name != "table":
+            why = f"{side.pipeline} is of kind {other.definition.name}, and its rows are not those that land"
+            raise UsageError(f"--changes is not for input {self.name}: {why}", fix=fix)
+        return other
+
+    # ------------------------------------------------------------------------------------------------ the blocks
+    def _through(self, changed: RowSet, *, exact: bool, new: bool) -> tuple[list[BlockImpact], RowSet | None]:
+        """Returns the impact on each block that is reached, and the changed rows of the result.
+
+        Args:
+            changed: the changed rows of the input.
+            exact: whether their new versions are known.
+            new: whether they are new, and known by their key alone.
+        """
+        reached, told = {self.name: changed}, list[BlockImpact]()
+        for block in self.spec.blocks.blocks:
+            if not any(name in reached and reached[name].at_most for name in block.relations):
+                continue
+            what = _What(self._reading(block.name), reached, self.name if new else "")
+            if new and block.unit is not Unit.ROW:
+                number = _number(what.anchors())
+                told.append(BlockImpact(block.name, block.anchor.relation, block.unit, number, 0, {}, what.unknown))
+                continue  # which groups they come to is not known
+            part, columns = what.changed_part(), [*map(quote, self.tables[block.name].names)]
+            stored = what.read.read(block.name).select(*columns)
+            if part.keys is not None and part.keys.at_most and part.columns:
+                same = {one: one for one in part.columns}
+                stored = what.read.with_keys(block.name, part.keys, same)
+                stored = stored.join(part.keys.frame.select(*map(quote, same)), [*same], "left_semi").select(*columns)
+            else:
+                stored = stored.limit(0)
+            names = [*dict.fromkeys((*self.tables[block.name].keys, *block.columns))]
+            computed = part.rows.where(f"{s.HASH} IS NOT NULL") if exact else None
+            rows = what.read.cached(_both(stored, computed, names, [*self.tables[block.name].keys], s.HASH), None)
+            reached[block.name] = rows
+            units = 0 if part.keys is None else _number(part.keys)
+            anchors = _number(what.anchors())
+            numbers = _effects(rows.frame, exact=exact)
+            told.append(
+                BlockImpact(block.name, block.anchor.relation, block.unit, anchors, units, numbers, what.unknown)
+            )
+        return told, reached.get(RESULT)
+
+    def _sample(self, rows: RowSet, limit: int, *, exact: bool) -> tuple[dict[str, Any], ...]:
+        """Returns some changed rows of the result, each with the effect on it."""
+        names = self.spec.blocks.columns
+        some = rows.frame.selectExpr(f"{_effect(exact=exact)} AS {EFFECT}", f"COALESCE({_NEW}, {_OLD}) AS _fk_row")
+        some = some.select(EFFECT, *(F.col("_fk_row")[name].alias(name) for name in names))
+        found = json_rows(some.orderBy(EFFECT, *map(quote, names)).limit(limit))
+        return tuple({"effect": row[EFFECT], "row": {name: row[name] for name in names}} for row in found)
+
+
+def _both(old: DataFrame | None, new: DataFrame | None, names: list[str], keys: list[str], by: str = "") -> DataFrame:
+    """Returns old and new versions of rows as structs, of those that differ.
+
+    Args:
+        old: rows; None: there are none.
+        new: rows; None: there are none.
+        names: the columns of the structs.
+        keys: the columns by which old rows and new ones are paired; none is ever null.
+        by: the column that differs where rows differ; empty: the structs are compared.
+    """
+    row = f"STRUCT({', '.join(map(quote, names))})"
+    compared = by or row
+    if old is None or new is None:
+        there = old if old is not None else new
+        assert there is not None
+        none = f"IF(FALSE, {row}, NULL)"
+        return there.selectExpr(
+            f"{row if new is None else none} AS {_OLD}", f"{none if new is None else row} AS {_NEW}"
+        )
+    before, after = (
+        rows.selectExpr(*map(quote, keys), f"{row} AS {of}", f"{compared} AS {of}_by")
+        for rows, of in ((old, _OLD), (new, _NEW))
+    )
+    both = before.join(after, keys, "full")
+    if by or "map<" not in both.schema.simpleString():  # which Spark does not compare
+        both = both.where(f"NOT ({_OLD}_by <=> {_NEW}_by)")
+    return both.select(_OLD, _NEW)
+
+
+def _effect(*, exact: bool) -> str:
+    """SQL: the effect on a changed row of a block."""
+    if not exact:
+        return f"'{TOUCHED}'"
+    return f"CASE WHEN {_NEW} IS NULL THEN '{REMOVED}' WHEN {_OLD} IS NULL THEN '{ADDED}' ELSE '{WRITTEN}' END"
+
+
+def _effects(rows: DataFrame, *, exact: bool) -> dict[str, int]:
+    """Returns the number of changed rows of a block, by the effect on them."""
+    counted = rows.groupBy(F.expr(_effect(exact=exact)).alias(EFFECT)).count()
+    return {row[0]: row[1] for row in sorted(counted.collect())}
+
+
+def _number(rows: RowSet) -> int:
+    return rows.at_most if rows.local is not None else rows.frame.count()
