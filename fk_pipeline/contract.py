@@ -225,12 +225,16 @@ class Topology:
         before: the operators without them.
         after: the operators with those that apply.
         sql: per stage that computes SQL, that SQL over all rows of what it reads; empty if there is none.
+        notes: what a user must know besides, in sentences.
+        heading: what the operators are called.
     """
 
     rules: tuple[AppliedRule, ...]
     before: tuple[str, ...]
     after: tuple[str, ...]
     sql: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    heading: str = "Operators"
 
 
 class Closing(Protocol):

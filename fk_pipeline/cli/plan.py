@@ -57,9 +57,10 @@ def print_topology(topology: Topology) -> None:
     rules = [[one.rule, "yes" if one.applied else "no", one.why] for one in topology.rules]
     if rules:
         print_table(["rule", "applied", "why"], rules)
-    print_lines(["Operators:", *(f"  {line}" for line in topology.before)])
+    print_lines([f"{topology.heading}:", *(f"  {line}" for line in topology.before)])
     if topology.after != topology.before:
         print_lines(["With the rules that apply:", *(f"  {line}" for line in topology.after)])
+    print_lines(f"note: {note}" for note in topology.notes)
     tell()
 
 

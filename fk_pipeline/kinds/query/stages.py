@@ -25,6 +25,7 @@ from fk_pipeline.blocks.hashing import with_row_hash
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.effects import CountBy, Effect, Reader, Report, RowSet, Upsert
 from fk_pipeline.errors import StageError
+from fk_pipeline.kinds.query.advice import advice_on
 from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, IS_NOW, KEY_PART, PART, ROW, Alias, Unit
 from fk_pipeline.kinds.query.changes import BothVersions, Changes, changes, local_rows
 from fk_pipeline.kinds.query.kind import ADDED, REMOVED, STANDS_FOR, VERSIONS, WRITTEN, standing_for
@@ -94,7 +95,8 @@ class Refresh:
             if before != after
         ]
         how = f"whole, {why}" if why else "what changed"
-        return Report(notes=[f"{self.block.name}: {how}; versions of {', '.join(moved) or 'nothing'}"])
+        first = () if self.facts else advice_on(self.spec, self.block)
+        return Report(notes=[f"{self.block.name}: {how}; versions of {', '.join(moved) or 'nothing'}", *first])
 
     @cached_property
     def snapshot(self) -> Snapshot:

@@ -4,57 +4,112 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sqlglot import exp
+
 from fk_pipeline.contract import Topology
-from fk_pipeline.kinds.query.blocks import Block, Unit
+from fk_pipeline.kinds.query.advice import advice, plain
+from fk_pipeline.kinds.query.blocks import Alias, Block, Unit
 from fk_pipeline.kinds.query.spec import QuerySpec
-from fk_pipeline.kinds.query.sums import sums_of
+from fk_pipeline.kinds.query.sums import ROWS, Sums, sums_of
+from fk_pipeline.kinds.query.tables import declared_layout
 
 _MOST_SHOWN = 100
 """The most characters of a condition that a line shows."""
 
 
 def topology(spec: QuerySpec) -> Topology:
-    """Returns the blocks as a tree, from the result to the inputs, and the SQL of each over all rows."""
+    """Returns the blocks as a tree, from the result to the inputs, the SQL of each over all rows, and notes."""
     query = spec.blocks
-    lines = tuple(_tree({block.name: block for block in query.blocks}, query.blocks[-1].name, ""))
+    lines = tuple(_tree(spec, {block.name: block for block in query.blocks}, query.blocks[-1].name, ""))
     names = {block.name: block.of({one.name: one.relation for one in block.aliases}) for block in query.blocks}
-    return Topology((), lines, lines, names)
+    return Topology((), lines, lines, names, advice(spec), "Blocks, each with the tables that it reads")
 
 
-def _tree(blocks: dict[str, Block], name: str, margin: str) -> Iterator[str]:
+def _tree(spec: QuerySpec, blocks: dict[str, Block], name: str, margin: str) -> Iterator[str]:
     block = blocks[name]
-    yield f"{margin}{name}: {how(block)}"
+    yield f"{margin}{name}: {how(spec, block)}"
     for one in block.aliases:
-        join = "anchor" if one is block.anchor else f"{'left ' if one.how else ''}joined on {' AND '.join(one.path)}"
-        yield f"{margin}  {one.relation} as {one.name}, {_cut(join)}{_way(block, one.name)}"
+        named = one.relation if one.name == one.relation else f"{one.relation} as {one.name}"
+        yield f"{margin}  {named}: {_joined(block, one)}"
         if one.relation in blocks:
-            yield from _tree(blocks, one.relation, f"{margin}    ")
+            yield from _tree(spec, blocks, one.relation, f"{margin}    ")
 
 
-def _way(block: Block, alias: str) -> str:
-    """Returns the tables over which a change is traced to the anchor, if there are any between."""
-    steps = [one.name for one in block.steps(next(one for one in block.aliases if one.name == alias))]
-    return f"; traced by {', '.join(steps[1:])}" if len(steps) > 2 else ""
+def _joined(block: Block, alias: Alias) -> str:
+    """Returns how a table is joined, and which rows a changed row of it leads to."""
+    if alias is block.anchor:
+        return "the anchor: each joined row has exactly one row of it"
+    on = _cut(plain(" AND ".join(alias.path)))
+    *between, anchor = [one.name for one in block.steps(alias)[1:]]
+    over = f"over {', '.join(between)} " if between else ""
+    return f"{'left ' if alias.how else ''}joined on {on}; a change of it is traced {over}to {anchor}"
 
 
-def how(block: Block) -> str:
+def how(spec: QuerySpec, block: Block) -> str:
     """Returns how a block is kept up to date, and why in this way."""
+    if spec.refresh == "full":
+        return "whole: all rows are computed with every change, as refresh is full"
     if block.unit is Unit.ROW:
-        return "by anchor: the joined rows of changed anchors are computed again"
-    values = _cut(", ".join(block.values) or "nothing")
+        if len(block.aliases) == 1:
+            return f"by row: a changed row of {block.anchor.name} is computed again, and no other"
+        return f"by row: of {block.anchor.name} the rows that a change is joined to are joined again, and no others"
+    values = _cut(plain(", ".join(block.values)))
     if block.unit is Unit.PARTITION:
-        return f"by partition of {values}: all rows of a touched partition are ranked again"
-    if sums_of(block) is not None:
-        return f"by arithmetic in groups of {values}: counts and sums; by group if a sum is of DOUBLE or FLOAT"
-    return f"by group of {values}: a touched group is computed again from its rows ({_why_no_sums(block)})"
+        if not values:
+            return f"whole: {_why_one(block)}, so all rows are one partition, and ranked again with every change"
+        return (
+            f"by partition of {values}: where a row of a partition changed, all its rows are computed again, as a "
+            "window function looks at all of them"
+        )
+    sums = sums_of(block)
+    if sums is not None and ROWS in declared_layout(spec)[block.name].names:
+        of = f"groups of {values}" if values else "one group of all rows"
+        also = "" if _is_surely_exact(spec, sums, block) else "; by group if a sum turns out to be of DOUBLE or FLOAT"
+        return (
+            f"by arithmetic, in {of}: what changed rows gave is taken off, what they give now is added, as COUNT, SUM "
+            f"and AVG need no other row of the group{also}"
+        )
+    why = _why_no_sums(block)
+    if not values:
+        return f"whole: all rows are one group, which is computed from all of them with every change, because of {why}"
+    return (
+        f"by group of {values}: where a row of a group changed, the group is computed again from all its rows, because "
+        f"of {why}"
+    )
+
+
+def _why_one(block: Block) -> str:
+    limited = block.anchor.name == "_rows"
+    return "LIMIT chooses among all rows" if limited else "there is no PARTITION BY that all window functions have"
+
+
+def _is_surely_exact(spec: QuerySpec, sums: Sums, block: Block) -> bool:
+    """Returns whether summed values are whole numbers or decimals, as far as the pipeline file tells the types."""
+    relation = {one.name: one.relation for one in block.aliases}
+    columns = [one for number in sums.summed for one in block.read_by(sums.arguments[number])]
+    return all(relation[one.table] in spec.inputs for one in columns) and not any(
+        "/" in sums.arguments[number] for number in sums.summed
+    )
 
 
 def _why_no_sums(block: Block) -> str:
+    """Returns the part of a block for which counts and sums are not enough."""
     if block.having():
-        return "HAVING"
+        return "HAVING, which chooses among groups"
     if block.keep is not None and block.keep.where:
-        return f"the condition {_cut(block.keep.where)}"
-    return "an aggregate other than COUNT, SUM and AVG"
+        return f"the condition {_cut(plain(block.keep.where))}, which chooses among groups"
+    calls = [one for one in block.tree.find_all(exp.AggFunc) if not _adds(one)]
+    if calls:
+        return _cut(plain(", ".join(dict.fromkeys(one.sql("spark") for one in calls))))
+    if sums_of(block) is not None:
+        return "a sum of DOUBLE or FLOAT, which depends on the order of its rows"
+    return "an expression over more than groups, counts and sums"
+
+
+def _adds(call: exp.Expr) -> bool:
+    """Returns whether an aggregate is one that is kept by adding."""
+    special = isinstance(call.this, exp.Distinct) or isinstance(call.parent, exp.Filter)
+    return isinstance(call, exp.Count | exp.Sum | exp.Avg) and not special
 
 
 def _cut(text: str) -> str:
