@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 KEY_HELP = (
     "of the left row, or of the group: 17, or a=1,b=2 where it has several columns; "
-    "in an outer join also right.17 for a right row"
+    "in an outer join also right.17 for a right row; of a query by columns of its result, a=1,b=null for a null"
 )
 
 

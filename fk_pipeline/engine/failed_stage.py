@@ -47,7 +47,8 @@ def stage_failed(
     fix = f"mend what the message names, and {_again(spec, ledger)}; if the error comes again, it says what else helps"
     if is_of_values(error) and spec.definition.side_of(stage) is None:  # one that fails on a single row is isolated
         why = "an aggregate, or an expression over aggregates, fails on the rows of a group together"
-        fix = f"try_sum, try_divide or a wider type; then fk-pipeline rebuild {spec.file} --from changelog"
+        source = " --from changelog" if spec.definition.logged else ""
+        fix = f"try_sum, try_divide or a wider type; then fk-pipeline rebuild {spec.file}{source}"
     elif comes_again(error):
         why, fix = "another run fails in the same way", _otherwise(spec, ledger, stage, batches)
     elif is_from_spark(error) and what == before:

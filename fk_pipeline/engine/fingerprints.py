@@ -98,7 +98,8 @@ class NeededRebuild:
         """Returns the command of the rebuild."""
         is_default = set(self.stages) == set(spec.definition.rebuilds(self.source))
         some = "" if is_default else f" --stages {','.join(self.stages)}"
-        return f"fk-pipeline rebuild {spec.file} --from {self.source}{some}"
+        source = f" --from {self.source}" if spec.definition.logged else ""  # else there is nothing to choose
+        return f"fk-pipeline rebuild {spec.file}{source}{some}"
 
 
 def needed_rebuild(kind: Kind, stale: Stale) -> NeededRebuild:
@@ -161,7 +162,7 @@ def check_fingerprints(spec: PipelineSpec, ledger: Ledger) -> None:
         raise StateError(
             f"the stored tables were made with another {'pipeline file' if edited else 'fk-pipeline'}: {changes}",
             where=str(spec.file),
-            why="mixing both would give a wrong join; nothing was changed",
+            why="mixing both would give a wrong result; nothing was changed",
             fix=f"undo the edit, or: {rebuild}" if edited else rebuild,
         )
     if tables_without_ledger(spec, ledger):

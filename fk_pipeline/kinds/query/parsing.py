@@ -74,6 +74,7 @@ def _parsed(text: str) -> exp.Select:
     try:
         found = [tree for tree in sqlglot.parse(text, dialect=DIALECT) if tree is not None]
     except SqlglotError as error:
+        _refuse_window(text)
         raise SqlTextError(f"not SQL: {_first_line(error)}") from None
     if len(found) != 1 or not isinstance(found[0], exp.Query):
         raise SqlTextError("not one SELECT")
@@ -88,6 +89,19 @@ def _parsed(text: str) -> exp.Select:
     if not isinstance(tree, exp.Select):
         _not_taken(tree, "it is no SELECT")
     return tree
+
+
+def _refuse_window(text: str) -> None:
+    """Refuses Spark's function of time windows, which sqlglot takes for the clause WINDOW.
+
+    Raises:
+        SqlTextError: the text calls it.
+    """
+    found = re.search(r"\b(session_)?window\s*\(", text, re.IGNORECASE)
+    if found is not None:
+        line = text.count("\n", 0, found.start()) + 1
+        instead = "group by date_trunc('HOUR', t), or floor(unix_seconds(t) / 900)"
+        raise SqlTextError(f"line {line}: {found[0].rstrip('( ')}() is not possible; {instead}")
 
 
 def _refuse_order_of(call: Call, text: str) -> None:

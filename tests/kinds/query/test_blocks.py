@@ -223,6 +223,7 @@ def test_what_no_block_has_is_refused_with_its_line_and_what_to_write(query: str
     ("query", "message"),
     {
         "SELECT id FROM": "not SQL: ",
+        "SELECT COUNT(*) AS n FROM fact\nGROUP BY window(day, '1 hour')": "line 2: window.. is not possible; group by",
         "DELETE FROM fact": "not one SELECT",
         "SELECT id FROM fact; SELECT id FROM dim": "not one SELECT",
         "SELECT '${x}' AS x FROM fact": "would be replaced by a variable",
