@@ -7,6 +7,8 @@ materialisation, too, with the time at which it landed. Whoever tells Dagster of
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from dagster import AssetMaterialization, DagsterEvent, DagsterEventType, DagsterInstance, FreshnessPolicy
 
 # Both as `DagsterInstance.report_runless_asset_event` has them, which takes no time of the event.
@@ -14,7 +16,7 @@ from dagster._core.events import StepMaterializationData
 from dagster._core.instance.utils import RUNLESS_JOB_NAME, RUNLESS_RUN_ID
 
 from fk_pipeline.assets.shown import of_landing
-from fk_pipeline.identity import BatchId
+from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.resources.names import input_key
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.ledger import Ledger
@@ -28,8 +30,14 @@ def freshness_policy(spec: PipelineSpec) -> FreshnessPolicy | None:
     return FreshnessPolicy.time_window(fail_window=error, warn_window=warn)
 
 
-def report_newest(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger) -> int:
-    """Reports, of each input with a policy, when something landed last, unless Dagster knows; returns how many."""
+def report_newest(
+    instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, tags: Callable[[Side, BatchId], dict[str, str]]
+) -> int:
+    """Reports, of each input with a policy, when something landed last, unless Dagster knows; returns how many.
+
+    `tags` is a function of input and batch that returns the tags of its data version: those of the observation, for a
+    run notes the version of a materialisation where there is one, and would be stale beside another.
+    """
     if spec.settings.freshness is None:
         return 0
     number = 0
@@ -41,7 +49,8 @@ def report_newest(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger)
         record = instance.get_latest_materialization_event(key)
         if record is None or record.timestamp < landed_at:
             batch = BatchId(newest["batch"])
-            shown = AssetMaterialization(key, partition=batch.key, metadata=of_landing(spec, ledger, one.name, batch))
+            told = of_landing(spec, ledger, one.name, batch)
+            shown = AssetMaterialization(key, partition=batch.key, metadata=told, tags=tags(one.name, batch))
             _report_at(instance, shown, landed_at)
             number += 1
     return number

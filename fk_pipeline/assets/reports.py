@@ -73,7 +73,12 @@ def report(
         sources: the keys of the assets of what it and others read.
         seconds: how long to report at most, without the time to find out; None: all is reported.
     """
-    begun, number = 0.0, report_newest(instance, spec, ledger)
+
+    def tags(side: Side, batch: BatchId) -> dict[str, str]:
+        version = landed_version(ledger, side, batch)
+        return {} if version is None else _of_version(version)
+
+    begun, number = 0.0, report_newest(instance, spec, ledger, tags)
     for event in _lacking(instance, spec, ledger, sources):
         begun = begun or time.monotonic()
         instance.report_runless_asset_event(event)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from dagster import AssetKey, DagsterInstance
+from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
+from dagster._core.definitions.data_version import DATA_VERSION_TAG, CachingStaleStatusResolver, StaleStatus
 from dagster._core.definitions.freshness import TimeWindowFreshnessPolicy
 from dagster._core.definitions.freshness_evaluator import TimeWindowFreshnessPolicyEvaluator
 from dagster._core.loader import LoadingContextForTest
@@ -68,6 +70,33 @@ def test_a_late_source_stays_late_whoever_tells_dagster_of_its_old_batches(
     world.do(1, 2, 3)
     world.tick()
     assert len(instance.fetch_materializations(LEFT, limit=9).records) == before == 2, "told once per landing"
+
+
+def test_what_a_policy_counts_makes_no_result_stale(
+    tmp_path: Path, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def versions(instance: DagsterInstance, kind: str) -> list[str | None]:
+        """The data version of the newest event of what landed, as a run notes it."""
+        [record] = getattr(instance, f"fetch_{kind}s")(LEFT, limit=1).records
+        return [(getattr(record, f"asset_{kind}").tags or {}).get(DATA_VERSION_TAG)]
+
+    def stale(world: World) -> dict[str, StaleStatus]:
+        graph = world.defs.get_repository_def().asset_graph
+        view = AssetGraphView.for_test(world.defs, instance)
+        resolver = CachingStaleStatusResolver(instance, graph, view)
+        keys = [AssetKey(["tested", "left_changelog"]), RESULT]
+        return {key.path[-1]: resolver.get_status(key, "b00000001") for key in keys}
+
+    world = World(tmp_path, instance, DAILY)
+    land(world, 1, 1, monkeypatch)
+    world.do(1)
+    for _ in range(2):
+        world.tick()
+        assert versions(instance, "materialization") == versions(instance, "observation") != [None]
+        assert set(stale(world).values()) == {StaleStatus.FRESH}, stale(world)
+    ZONE.put("left", 1, "2")  # another file is another version
+    world.tick()
+    assert stale(world)["left_changelog"] is StaleStatus.STALE
 
 
 def test_no_policy_unless_the_pipeline_file_has_one_and_none_of_shared_folders(
