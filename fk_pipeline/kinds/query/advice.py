@@ -14,7 +14,7 @@ from fk_pipeline.spec.sql import DIALECT
 _BY_PLACE = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue)
 """Window functions whose value depends on which of two rows with the same values in ORDER BY comes first."""
 
-Named = tuple[str, str]
+_Named = tuple[str, str]
 """An alias of a FROM, and a column of it in lower case."""
 
 
@@ -102,14 +102,14 @@ def _hidden(spec: QuerySpec, block: Block) -> list[str]:
     return []
 
 
-def _undetermined(spec: QuerySpec, block: Block, given: Iterable[Named]) -> list[Named]:
+def _undetermined(spec: QuerySpec, block: Block, given: Iterable[_Named]) -> list[_Named]:
     """Returns columns that are lacking to tell the joined rows of a block apart; none if `given` does."""
     _, rows = _determined(spec, block, given)
     lacking = [one for one in block.aliases if one.name not in rows][:1]
     return [(one.name, column) for one in lacking for column in _key(spec, one.relation) or ("*",)]
 
 
-def _determined(spec: QuerySpec, block: Block, given: Iterable[Named]) -> tuple[set[Named], set[str]]:
+def _determined(spec: QuerySpec, block: Block, given: Iterable[_Named]) -> tuple[set[_Named], set[str]]:
     """Returns the columns, and the tables of a FROM, that have one value, or one row, for given values of some columns.
 
     A table has one row if all columns of its key have one value. Then so have all its columns, and what equals them.
@@ -167,7 +167,7 @@ def _key(spec: QuerySpec, relation: str) -> tuple[str, ...] | None:
     return tuple(name.lower() for name in key)
 
 
-def _named(column: exp.Column) -> Named:
+def _named(column: exp.Column) -> _Named:
     return column.table, column.name.lower()
 
 
