@@ -369,6 +369,9 @@ class Kind:
             batch of a run has the removed rows of the run.
         standing: reference to a function of the metadata of the last commit to the result (`effects.Upsert.metadata`)
             that returns, by name, what the result stands for, as text; empty if there is nothing to tell.
+        carried: reference to a function of the metadata of the last commit to a table that a rebuild has built, and of
+            the tables that have taken their places already: per id and version there, id and version in place. It
+            returns the metadata for the commit that puts the table in place; empty: without any.
         topology: reference to a function of a pipeline that returns its `Topology`; empty if there are no rules.
         closing: reference to a function of a pipeline that does not keep everything (`PipelineSpec.keeps`); it returns
             its `Closing`.
@@ -401,6 +404,7 @@ class Kind:
     meaning: str
     removals: Removals | None = None
     standing: str = ""
+    carried: str = ""
     topology: str = ""
     closing: str = ""
     views: Mapping[str, str] = field(default_factory=dict)

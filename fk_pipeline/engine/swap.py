@@ -7,11 +7,13 @@ ready, and the next run of any stage first makes the missing commits. Making one
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from fk_pipeline.contract import Kind, Source
+from fk_pipeline.cdc.table_versions import table_id
+from fk_pipeline.contract import Kind, Source, loaded
 from fk_pipeline.engine.damage import translated
 from fk_pipeline.engine.fingerprints import can_be_finished, fingerprints, shadow_home
 from fk_pipeline.engine.sole import sole_session
@@ -25,6 +27,8 @@ from fk_pipeline.store.damage import damage_of, has_files_only, is_there, put_as
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.lease import LeaseCheck, leases
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.commits import READ, row_metadata
+from fk_pipeline.store.reader import ABSENT
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.warehouse import CommitInfo, Warehouse
 from fk_pipeline.table_features import may_be_replaced, open_table
@@ -77,9 +81,10 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
     for name in [*names, *([s.QUARANTINE] if whole_quarantine else [])]:
         if takes_no_commit(spec.home, name):
             put_aside(spec.home, name)
+    moved: dict[tuple[str, int], tuple[str, int]] = {}
     for table in layout.of(*names):
         if table.name in rows or real.version(table.name) is not None:
-            _swap(built.read(table), table, real, spec, info)
+            _swap_with_facts(built, table, real, spec, info, moved)
     if s.QUARANTINE in rows or real.version(s.QUARANTINE) is not None:
         rejected = built.read(layout[s.QUARANTINE])
         if whole_quarantine:
@@ -112,6 +117,33 @@ def takes_no_commit(home: str, name: str) -> bool:
     if found is not None:
         return found.of_log
     return not may_be_replaced(open_table(path)) if is_there(home, name) else has_files_only(home, name)
+
+
+def _swap_with_facts(
+    built: Warehouse,
+    table: Table,
+    real: Warehouse,
+    spec: PipelineSpec,
+    info: CommitInfo,
+    moved: dict[tuple[str, int], tuple[str, int]],
+) -> None:
+    """Replaces a table; its commit carries the facts that the kind carries over, if it has any (`Kind.carried`).
+
+    `moved` has, per id and version of a table that was built, those of the table in its place; this one is added.
+    """
+    carried, version = spec.definition.carried, built.version(table.name)
+    if not carried or version is None:
+        _swap(built.read(table), table, real, spec, info)
+        return
+    before = real.version(table.name)
+    facts = loaded(carried)(row_metadata(built.path(table.name), version), moved)
+    info = replace(info, metadata={**facts, READ: ABSENT if before is None else before} if facts else {})
+    _swap(built.read(table), table, real, spec, info)
+    if facts and real.version(table.name) == before:  # no row differs
+        real.tell(table, info)
+    places = ((of.path(table.name), of.version(table.name)) for of in (built, real))
+    was, now = ((table_id(f"{path}@..{at}"), at) for path, at in places if at is not None)
+    moved[was] = now
 
 
 def _swap(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, info: CommitInfo) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fk_pipeline.kinds.foreign_key.kind import FOREIGN_KEY
-from fk_pipeline.store.ledger.commits import Commit, CommitLog
+from fk_pipeline.store.ledger.commits import READ, Commit, CommitLog, row_metadata
 
 STAGE, TABLE = "responses", "responses"
 
@@ -46,3 +48,33 @@ def test_a_rebuild_numbers_its_tables_anew(stages: list[str], found: int | None)
     of = log(*BEGUN)
     of.fold_rebuild({"event": "finished", "entry": 3, "stages": stages, "versions": []})
     assert found_at(of, 5) == found
+
+
+FACTS = {"versions": {"orders": ["id", 3]}, READ: 4}
+
+
+@pytest.mark.parametrize(
+    ("log", "told"),
+    [
+        ({4: "WRITE", 5: FACTS}, True),
+        ({5: FACTS}, True),  # the log has lost the entries before
+        ({5: FACTS, 6: "OPTIMIZE", 7: "VACUUM START", 8: "VACUUM END", 9: "SET TBLPROPERTIES"}, True),
+        ({3: "WRITE", 4: "OPTIMIZE", 6: FACTS | {READ: 3}}, False),  # the entry between is lost
+        ({3: "WRITE", 4: "OPTIMIZE", 5: FACTS | {READ: 3}}, True),
+        ({3: "WRITE", 4: "WRITE", 5: FACTS | {READ: 3}}, False),  # somebody wrote what the run had not read
+        ({4: "WRITE", 5: FACTS, 6: "WRITE"}, False),
+        ({6: "OPTIMIZE"}, False),  # the entry with the facts is lost
+        ({0: FACTS | {READ: -1}}, True),
+    ],
+)
+def test_facts_are_found_behind_upkeep_and_nothing_else(
+    log: dict[int, str | dict[str, Any]], told: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    for version, entry in log.items():
+        info: dict[str, Any] = {"operation": entry}
+        if not isinstance(entry, str):
+            info = {"operation": "MERGE", "userMetadata": json.dumps({"stage": STAGE, "rows": entry})}
+        (tmp_path / "_delta_log" / f"{version:020d}.json").write_text(json.dumps({"commitInfo": info}) + "\n")
+    facts = row_metadata(str(tmp_path), max(log))
+    assert facts == (next(one for one in log.values() if not isinstance(one, str)) if told else {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fk_pipeline.contract import Kind, Proof, Role, StageDef, TableDef
@@ -54,6 +55,7 @@ QUERY = Kind(
     declared_layout=f"{HERE}.tables:declared_layout",
     meaning=f"{HERE}.tables:meaning",
     standing=f"{HERE}.tables:standing",
+    carried=f"{HERE}.kind:carried",
     topology=f"{HERE}.told:topology",
     named_inputs=True,
 )
@@ -62,3 +64,9 @@ QUERY = Kind(
 def standing_for(facts: Any) -> dict[str, list[tuple[str, int]]]:
     """Returns, per input, the versions (id of the table, version) that the rows of a commit stand for."""
     return {name: [(of, version) for of, version in some] for name, some in (facts.get(STANDS_FOR) or {}).items()}
+
+
+def carried(facts: Mapping[str, Any], moved: Mapping[tuple[str, int], tuple[str, int]]) -> dict[str, Any]:
+    """Returns the facts in a commit of a block, where earlier blocks are versions of other tables than it had read."""
+    versions = {name: [*moved.get((of, at), (of, at))] for name, (of, at) in (facts.get(VERSIONS) or {}).items()}
+    return {**facts, VERSIONS: versions} if facts else {}

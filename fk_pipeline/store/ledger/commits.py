@@ -153,10 +153,10 @@ def row_metadata(path: str, version: int) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for number, info in _infos(path, range(version, -1, -1)):
-        if info is None:
-            return {}
         if found and number == found[READ]:
             return found
+        if info is None:
+            return {}
         if str(info.get("operation", "")).startswith(_SAME_ROWS):
             continue
         if found:
