@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 
 from sqlglot import exp
 
@@ -22,8 +23,11 @@ ROWS, COUNT, SUM, MEAN = "_fk_rows", "_fk_count_{}", "_fk_sum_{}", "_fk_mean_{}"
 that are not null; their sum, 0 without any. The last is only analysed, for its type."""
 
 
-_MOST_DIGITS = 30
-"""The most digits of a sum of which an average is made: Spark's division leaves a longer one too few of them."""
+_MOST_DIGITS, _MOST_SCALE = 33, 14
+"""The most digits of a sum of which an average is made, and the most behind its point: of longer ones Spark's types
+leave digits of the remainder out (`_mean`)."""
+
+_DECIMAL = re.compile(r"DECIMAL\((\d+), ?(\d+)\)")
 
 _HIDDEN = re.compile(r"_fk_(sum|mean)_(\d+)")
 
@@ -74,11 +78,25 @@ def _sum(number: int) -> str:
 
 
 def _mean(number: int, types: Mapping[str, str]) -> str:
-    """SQL: AVG as Spark computes it, from the sum and the number of its values."""
+    """SQL: AVG as Spark computes it, from the sum and the number of its values.
+
+    Of decimals it is rounded once, half up, by the remainder: with `unit` for the last digit of the average,
+
+        rest = total % (count * unit)
+        mean = (total - rest) / count + (unit, with the sign of rest, if |rest| is half of count * unit, or more)
+
+    The division has no rest. A plain one is rounded, and rounded again by the cast to the type of the average.
+    """
     count, total, kind = COUNT.format(number), SUM.format(number), types[MEAN.format(number)]
-    if kind.upper() == "DOUBLE":
+    sized = _DECIMAL.fullmatch(kind.upper())
+    if sized is None:
         return f"IF({count} = 0, NULL, CAST({total} AS DOUBLE) / {count})"
-    return f"IF({count} = 0, NULL, CAST({total} / CAST({count} AS DECIMAL(20, 0)) AS {kind}))"
+    scale = int(sized[2])
+    unit, rows = f"{Decimal(1).scaleb(-scale):f}BD", f"CAST({count} AS DECIMAL(19, 0))"
+    step = f"CAST({rows} * {unit} AS DECIMAL({19 + scale}, {scale}))"
+    rest = f"({total} % {step})"
+    up = f"CASE WHEN ABS({rest}) < {step} - ABS({rest}) THEN 0BD WHEN {rest} < 0 THEN -{unit} ELSE {unit} END"
+    return f"IF({count} = 0, NULL, CAST(CAST(({total} - {rest}) / {rows} AS {kind}) + {up} AS {kind}))"
 
 
 def is_exact(types: Mapping[str, str]) -> bool:
@@ -91,10 +109,12 @@ def is_exact(types: Mapping[str, str]) -> bool:
         number = name.removeprefix(SUM.format(""))
         if name == number:  # an average
             continue
-        digits = re.fullmatch(r"DECIMAL\((\d+), ?(\d+)\)", kind.upper())
+        digits = _DECIMAL.fullmatch(kind.upper())
         if digits is None and kind.upper() != "BIGINT":
             return False
-        if digits is not None and int(digits[1]) > _MOST_DIGITS and MEAN.format(number) in types:
+        if digits is None or MEAN.format(number) not in types:
+            continue
+        if int(digits[1]) > _MOST_DIGITS or int(digits[2]) > _MOST_SCALE:
             return False
     return True
 

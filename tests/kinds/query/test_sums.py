@@ -1,8 +1,14 @@
-"""Groups that are kept by arithmetic: which blocks are, and what their hidden columns are. No Spark."""
+"""Groups that are kept by arithmetic: which blocks are, what their hidden columns are, and their averages."""
 
 from __future__ import annotations
 
+import random
+from decimal import ROUND_HALF_UP, Context, Decimal
+
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from fk_pipeline.kinds.query.parsing import parse_query
 from fk_pipeline.kinds.query.sums import Sums, is_exact, sums_of
@@ -59,7 +65,9 @@ def test_each_argument_is_counted_and_summed_once_whatever_reads_it() -> None:
         ({"_fk_sum_0": "bigint"}, True),
         ({"_fk_sum_0": "double"}, False),
         ({"_fk_sum_0": "decimal(38,4)"}, True),
-        ({"_fk_sum_0": "decimal(25,2)", "_fk_mean_0": "decimal(19,6)"}, True),
+        ({"_fk_sum_0": "decimal(33,14)", "_fk_mean_0": "decimal(27,18)"}, True),
+        ({"_fk_sum_0": "decimal(34,2)", "_fk_mean_0": "decimal(28,6)"}, False),
+        ({"_fk_sum_0": "decimal(30,15)", "_fk_mean_0": "decimal(24,19)"}, False),
         ({"_fk_sum_0": "decimal(38,4)", "_fk_mean_0": "decimal(32,8)"}, False),
         ({"_fk_sum_0": "decimal(38,4)", "_fk_sum_1": "bigint", "_fk_mean_1": "double"}, True),
         ({"_fk_sum_0": "interval day"}, False),
@@ -69,3 +77,62 @@ def test_sums_of_whole_numbers_are_exact_and_averages_of_those_that_are_not_too_
     types: dict[str, str], exact: bool
 ) -> None:
     assert is_exact(types) is exact
+
+
+SIZES = [(3, 0), (15, 2), (23, 2), (23, 14), (14, 14)]
+"""Digits, and those behind the point, of arguments of AVG: the longest that are kept by arithmetic are among them."""
+
+
+def means() -> list[str]:
+    """SQL: per size, the average, from sum and count of the argument with its number."""
+    found = sums(
+        f"SELECT shop, {', '.join(f'AVG(n + {i}) AS a{i}' for i in range(len(SIZES)))} FROM sales GROUP BY shop"
+    )
+    assert found is not None
+    of_sums = {f"_fk_sum_{i}": f"decimal({digits + 10},{scale})" for i, (digits, scale) in enumerate(SIZES)}
+    of_means = {f"_fk_mean_{i}": f"decimal({digits + 4},{scale + 4})" for i, (digits, scale) in enumerate(SIZES)}
+    assert is_exact(of_sums | of_means)
+    values = found.values(of_sums | of_means)
+    return [values[f"a{i}"] for i in range(len(SIZES))]
+
+
+EXACTLY = Context(prec=100)
+
+
+def decimals(digits: int, scale: int, chance: random.Random) -> tuple[Decimal, int]:
+    """Returns a sum and a count; of every second one the average is near the middle of two, or in it."""
+    count = chance.choice([1, 2, 3, 7, 8, 1000, 10**6 + 1, 2 * 10**9, chance.randint(1, 10**10)])
+    most = chance.choice([10**digits - 1, 10 ** (digits // 2)]) * count
+    total = chance.randint(-most, most)
+    if chance.random() < 0.5:
+        total = (2 * (total * 10**4 // count) + 1) * count // (2 * 10**4) + chance.choice([-1, 0, 0, 1])
+    return Decimal(total).scaleb(-scale, EXACTLY), count
+
+
+@pytest.mark.spark
+def test_the_average_of_decimals_is_rounded_once_and_is_that_of_spark(spark: SparkSession) -> None:
+    chance = random.Random(7)
+    given = [[decimals(*sized, chance) for sized in SIZES] for _ in range(2000)] + [[(Decimal(0), 0)] * len(SIZES)]
+    columns = {}
+    for i, (digits, scale) in enumerate(SIZES):
+        columns[f"_fk_sum_{i}"] = pa.array([row[i][0] for row in given], pa.decimal128(digits + 10, scale))
+        columns[f"_fk_count_{i}"] = pa.array([row[i][1] for row in given], pa.int64())
+    found = spark.createDataFrame(pa.table(columns)).selectExpr(*means()).collect()
+    for row, told in zip(given, found, strict=True):
+        for (digits, scale), (total, count), mean in zip(SIZES, row, told, strict=True):
+            expected = None
+            if count:
+                unit = Decimal(1).scaleb(-scale - 4)
+                expected = EXACTLY.divide(total, Decimal(count)).quantize(unit, ROUND_HALF_UP, EXACTLY)
+            assert mean == expected, (digits, scale, total, count)
+
+    made = [
+        f"CAST(CAST(RAND({i}) * POW(10, {digits - scale}) AS DECIMAL({digits},{scale})) * (id % 3 - 1) "
+        f"+ id % 7 AS DECIMAL({digits},{scale})) AS v{i}"
+        for i, (digits, scale) in enumerate(SIZES[1:4], 1)
+    ]
+    parts = [f"SUM(v{i}) AS _fk_sum_{i}, COUNT(v{i}) AS _fk_count_{i}, AVG(v{i}) AS of_spark_{i}" for i in range(1, 4)]
+    groups = spark.range(10_000).selectExpr("id % 1500 AS g", *made)
+    numbers = groups.groupBy("g").agg(*(F.expr(one) for part in parts for one in part.split(", ")))
+    equal = [f"COUNT_IF(of_spark_{i} <=> ({means()[i]}) AND of_spark_{i} IS NOT NULL) AS n{i}" for i in range(1, 4)]
+    assert tuple(numbers.selectExpr(*equal).first() or ()) == (1500, 1500, 1500)
