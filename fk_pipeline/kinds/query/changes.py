@@ -22,9 +22,15 @@ from fk_pipeline.store.local import having, lacking
 from fk_pipeline.store.reader import keys_as
 from fk_pipeline.store.schemas import Table
 
+IS, MORE = "_fk_is", "_fk_more"
+"""Columns of keys: whether a key has a row at the newer version; how many rows more the changes left it than those that
+old and new tell."""
+
+OLD, NEW = "_fk_old", "_fk_new"
+"""Columns of pairs: the old and the new row of a key as structs; null where there is none."""
+
 _CHANGE, _VERSION = "_change_type", "_commit_version"
 _REMOVED = (DELETED, "update_preimage")
-_OLD, _NEW = "_fk_old", "_fk_new"
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,14 @@ class Changes:
         old: as they were; not those that were not there.
         new: as they are; not those that are gone.
         number: the number of keys.
+        asked: of a relation whose key is only declared, the keys that got a row, have a null, or have more changes than
+            old and new tell, with `IS` and `MORE` (`keys` looks at them); None of others.
     """
 
     old: RowSet
     new: RowSet
     number: int
+    asked: pa.Table | None = None
 
     @property
     def both(self) -> tuple[RowSet, RowSet]:
@@ -64,34 +73,71 @@ def changes(read: Reader, snapshot: Snapshot, name: str, before: Seen, after: Se
     if relation.stored and relation.is_comparable:
         found = changes_here(path, relation.table.names, read.few)
         if found is not None:
-            were, are, number = _ends(found, relation)
-            return Changes(snapshot.held(name, were), snapshot.held(name, are), number)
+            old, new, asked, number = _ends(found, relation)
+            return Changes(snapshot.held(name, old), snapshot.held(name, new), number, asked)
     versions = read.cached(_versions(changes_between(snapshot.session, path), relation), None)
+    asked = _asked(versions, relation) if relation.declared else None
+    return of_versions(read, relation, versions, asked)
+
+
+def of_versions(read: Reader, relation: TableRead, versions: RowSet, asked: pa.Table | None = None) -> Changes:
+    """Returns changes, given a row per key with the old and the new row as structs, `OLD` and `NEW`."""
+    names = relation.table.names
     if versions.local is None:
-        some = (versions.frame.where(f"{one} IS NOT NULL").select(f"{one}.*") for one in (_OLD, _NEW))
-        old, new = (read.planned(one, versions.at_most, cached=True) for one in some)
-        return Changes(old, new, versions.frame.count())
-    structs = (versions.local[one].drop_null().combine_chunks() for one in (_OLD, _NEW))
-    old, new = (snapshot.held(name, pa.table(one.flatten(), relation.table.names)) for one in structs)
-    return Changes(old, new, len(versions.local))
+        some = (versions.frame.where(f"{one} IS NOT NULL").select(f"{one}.*") for one in (OLD, NEW))
+        old, new = (read.planned(one.select(*map(quote, names)), versions.at_most, cached=True) for one in some)
+        return Changes(old, new, versions.frame.count(), asked)
+    structs = [versions.local[one].drop_null().combine_chunks() for one in (OLD, NEW)]
+    tables = [pa.table(one.flatten(), [field.name for field in one.type]).select(names) for one in structs]
+    old, new = (read.held(one, relation.table.columns) for one in tables)
+    return Changes(old, new, len(versions.local), asked)
 
 
-def _ends(feed: pa.Table, relation: TableRead) -> tuple[pa.Table, pa.Table, int]:
-    """Returns old and new rows, and the number of keys, of the rows of a feed in the driver."""
+def _ends(feed: pa.Table, relation: TableRead) -> tuple[pa.Table, pa.Table, pa.Table | None, int]:
+    """Returns old rows, new rows, keys to look at, and the number of keys, of the rows of a feed in the driver."""
     was = [kind in _REMOVED for kind in feed[_CHANGE].to_pylist()]
     order = [*zip(feed[_VERSION].to_pylist(), (not one for one in was), range(len(was)), strict=True)]
     rows = feed.select(relation.table.names)
     found: dict[tuple[object, ...], list[tuple[int, bool, int]]] = {}
     for key, place in zip(zip(*(_plain(rows[one]) for one in relation.keys), strict=True), order, strict=True):
         found.setdefault(key, []).append(place)
-    ends = [(min(some)[2], max(some)[2]) for some in found.values()]
-    pairs = [(first if was[first] else None, None if was[last] else last) for first, last in ends]
-    twice = [(first, last) for first, last in pairs if first is not None and last is not None]
+    ends = {key: (min(some)[2], max(some)[2]) for key, some in found.items()}
+    pairs = [(first if was[first] else None, None if was[last] else last) for first, last in ends.values()]
     values = [_plain(rows[one]) for one in rows.column_names]
-    same = {first for first, last in twice if all(one[first] == one[last] for one in values)}
-    pairs = [(first, last) for first, last in pairs if first not in same and (first, last) != (None, None)]
-    old, new = ([one for one in some if one is not None] for some in (zip(*pairs, strict=True) if pairs else ((), ())))
-    return rows.take(pa.array(old, pa.int64())), rows.take(pa.array(new, pa.int64())), len(pairs)
+    pairs = [(old, new) for old, new in pairs if old is None or new is None or any(v[old] != v[new] for v in values)]
+    pairs = [pair for pair in pairs if pair != (None, None)]
+    places = [pa.array([one for one in some if one is not None], pa.int64()) for some in zip(*pairs, strict=True)]
+    old, new = (rows.take(some) for some in places) if places else (rows.slice(0, 0), rows.slice(0, 0))
+    return old, new, _asked_here(rows, relation, found, was, ends) if relation.declared else None, len(pairs)
+
+
+def _asked_here(
+    rows: pa.Table,
+    relation: TableRead,
+    found: Mapping[tuple[object, ...], Sequence[tuple[int, bool, int]]],
+    was: Sequence[bool],
+    ends: Mapping[tuple[object, ...], tuple[int, int]],
+) -> pa.Table:
+    """Returns `Changes.asked`; `found`: the changes per key, `was`: which removed a row, `ends`: first and last."""
+    at, there, more = list[int](), list[bool](), list[int]()
+    for key, (first, last) in ends.items():
+        left = sum(1 if is_new else -1 for _, is_new, _ in found[key])
+        above = left - (0 if was[last] else 1) + (1 if was[first] else 0)
+        if not was[first] or above or None in key:
+            at.append(last)
+            there.append(not was[last])
+            more.append(above)
+    keys = rows.select([*relation.keys]).take(pa.array(at, pa.int64()))
+    return keys.append_column(IS, pa.array(there, pa.bool_())).append_column(MORE, pa.array(more, pa.int32()))
+
+
+def _asked(versions: RowSet, relation: TableRead) -> pa.Table:
+    """Returns `Changes.asked` of what Spark computed."""
+    keys = [quote(key) for key in relation.keys]
+    there = f"{NEW} IS NOT NULL AS {IS}"
+    without = " OR ".join(f"{key} IS NULL" for key in keys)
+    rows = versions.frame.where(f"{OLD} IS NULL OR {MORE} <> 0 OR {without}")
+    return rows.selectExpr(*keys, there, MORE).toArrow()
 
 
 def _plain(column: pa.ChunkedArray) -> list[object]:
@@ -104,7 +150,10 @@ def _plain(column: pa.ChunkedArray) -> list[object]:
 
 
 def _versions(feed: DataFrame, relation: TableRead) -> DataFrame:
-    """Returns the old and new version, as structs, of every row that changed; null where there is no such row."""
+    """Returns the old and new version, as structs, of every row that changed; null where there is no such row.
+
+    If the key of the relation is only declared, also the key, `MORE`, and rows of keys that came and went.
+    """
     rows = _with(feed, relation.table) if relation.stored else relation.view(feed)
     row = ", ".join(quote(name) for name in relation.table.names)
     was = f"{_CHANGE} IN {_REMOVED}"
@@ -114,12 +163,15 @@ def _versions(feed: DataFrame, relation: TableRead) -> DataFrame:
         f"STRUCT({_VERSION} AS version, NOT ({was}) AS is_new) AS _fk_order",
     )
     first, last = (F.expr(f"{function}(_fk_one, _fk_order)") for function in ("MIN_BY", "MAX_BY"))
-    both = ends.groupBy(*map(quote, relation.keys)).agg(first.alias("_fk_first"), last.alias("_fk_last"))
-    versions = both.selectExpr(
-        f"IF(_fk_first.was, _fk_first.row, NULL) AS {_OLD}", f"IF(_fk_last.was, NULL, _fk_last.row) AS {_NEW}"
-    )
+    left = [F.expr("CAST(SUM(IF(_fk_one.was, -1, 1)) AS INT)").alias(MORE)] if relation.declared else []
+    both = ends.groupBy(*map(quote, relation.keys)).agg(first.alias("_fk_first"), last.alias("_fk_last"), *left)
+    told = [f"IF(_fk_first.was, _fk_first.row, NULL) AS {OLD}", f"IF(_fk_last.was, NULL, _fk_last.row) AS {NEW}"]
+    if relation.declared:
+        told += [*map(quote, relation.keys), f"{MORE} - IF(_fk_last.was, 0, 1) + IF(_fk_first.was, 1, 0) AS {MORE}"]
+    versions = both.selectExpr(*told)
     has_maps = "map<" in versions.schema.simpleString()  # which Spark does not compare
-    return versions if has_maps else versions.where(f"NOT ({_OLD} <=> {_NEW})")
+    unclear = f" OR {OLD} IS NULL OR {MORE} <> 0" if relation.declared else ""
+    return versions if has_maps else versions.where(f"NOT ({OLD} <=> {NEW}){unclear}")
 
 
 def _with(rows: DataFrame, table: Table) -> DataFrame:

@@ -26,6 +26,7 @@ from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.kinds.query.blocks import Alias, Block, Unit
+from fk_pipeline.kinds.query.changes import NEW, OLD, Changes, of_versions
 from fk_pipeline.kinds.query.kind import ADDED, REMOVED, RESULT, VERSIONS, WRITTEN
 from fk_pipeline.kinds.query.relations import Snapshot, TableRead
 from fk_pipeline.kinds.query.spec import QuerySpec
@@ -42,8 +43,6 @@ from fk_pipeline.store.tables import StoredTables
 
 TOUCHED = "touched"
 """The effect on a row of a block that depends on values which are not known."""
-
-_OLD, _NEW = "_fk_old", "_fk_new"
 
 
 @dataclass(frozen=True)
@@ -195,8 +194,8 @@ class _Reading(TableReader):
 class Supposed(Snapshot):
     """The relations of a block with changes that are only supposed."""
 
-    def __init__(self, at: Snapshot, changed: Mapping[str, RowSet]) -> None:
-        """Takes the relations as they are, and per relation old and new versions of rows (`relations.changes`)."""
+    def __init__(self, at: Snapshot, changed: Mapping[str, Changes]) -> None:
+        """Takes the relations as they are, and per relation what would change."""
         super().__init__(at.session, at.relations, at.places, at.versions, at.reader.sizes)
         self.changed = changed
 
@@ -205,7 +204,7 @@ class Supposed(Snapshot):
         rows = super().rows(name)
         if name not in self.changed:
             return rows
-        old, new = (self.changed[name].frame.where(f"{one} IS NOT NULL").select(f"{one}.*") for one in (_OLD, _NEW))
+        old, new = (one.frame for one in self.changed[name].both)
         keys = [*self.relations[name].keys]
         kept = rows.join(F.broadcast(old.select(*map(quote, keys))), keys, "left_anti")
         return kept.unionByName(new.select(*map(quote, rows.columns)))
@@ -225,7 +224,11 @@ class _What(Refresh):
         """Takes the changes; `new` is an input with a new row of which only the key is known."""
         given: Any = read
         super().__init__(given)
-        self.changes = {name: rows for name, rows in changed.items() if name in self.block.relations}
+        self.changes = {
+            name: of_versions(given, self.relations[name], rows)
+            for name, rows in changed.items()
+            if name in self.block.relations
+        }
         self.unknown: tuple[str, ...] = ()
         self.found: RowSet | None = None
         if new in self.block.relations:
@@ -317,7 +320,7 @@ class _Supposing:
         return self.first.snapshot.with_keys(self.name, keys, {one: one for one in self.relation.keys})
 
     def _changes(self, old: DataFrame | None, new: DataFrame | None) -> RowSet:
-        """Returns old and new versions of rows that differ, in the form of `relations.changes`."""
+        """Returns old and new versions of rows that differ, as structs (`changes.of_versions`)."""
         names, keys = [name for name, _ in self.relation.table.columns], [*self.relation.keys]
         return self.first.read.cached(_both(old, new, names, keys), None)
 
@@ -396,7 +399,7 @@ class _Supposing:
     def _sample(self, rows: RowSet, limit: int, *, exact: bool) -> tuple[dict[str, Any], ...]:
         """Returns some changed rows of the result, each with the effect on it."""
         names = self.spec.blocks.columns
-        some = rows.frame.selectExpr(f"{_effect(exact=exact)} AS {EFFECT}", f"COALESCE({_NEW}, {_OLD}) AS _fk_row")
+        some = rows.frame.selectExpr(f"{_effect(exact=exact)} AS {EFFECT}", f"COALESCE({NEW}, {OLD}) AS _fk_row")
         some = some.select(EFFECT, *(F.col("_fk_row")[name].alias(name) for name in names))
         found = json_rows(some.orderBy(EFFECT, *map(quote, names)).limit(limit))
         return tuple({"effect": row[EFFECT], "row": {name: row[name] for name in names}} for row in found)
@@ -418,24 +421,22 @@ def _both(old: DataFrame | None, new: DataFrame | None, names: list[str], keys: 
         there = old if old is not None else new
         assert there is not None
         none = f"IF(FALSE, {row}, NULL)"
-        return there.selectExpr(
-            f"{row if new is None else none} AS {_OLD}", f"{none if new is None else row} AS {_NEW}"
-        )
+        return there.selectExpr(f"{row if new is None else none} AS {OLD}", f"{none if new is None else row} AS {NEW}")
     before, after = (
         rows.selectExpr(*map(quote, keys), f"{row} AS {of}", f"{compared} AS {of}_by")
-        for rows, of in ((old, _OLD), (new, _NEW))
+        for rows, of in ((old, OLD), (new, NEW))
     )
     both = before.join(after, keys, "full")
     if by or "map<" not in both.schema.simpleString():  # which Spark does not compare
-        both = both.where(f"NOT ({_OLD}_by <=> {_NEW}_by)")
-    return both.select(_OLD, _NEW)
+        both = both.where(f"NOT ({OLD}_by <=> {NEW}_by)")
+    return both.select(OLD, NEW)
 
 
 def _effect(*, exact: bool) -> str:
     """SQL: the effect on a changed row of a block."""
     if not exact:
         return f"'{TOUCHED}'"
-    return f"CASE WHEN {_NEW} IS NULL THEN '{REMOVED}' WHEN {_OLD} IS NULL THEN '{ADDED}' ELSE '{WRITTEN}' END"
+    return f"CASE WHEN {NEW} IS NULL THEN '{REMOVED}' WHEN {OLD} IS NULL THEN '{ADDED}' ELSE '{WRITTEN}' END"
 
 
 def _effects(rows: DataFrame, *, exact: bool) -> dict[str, int]:

@@ -30,11 +30,13 @@ class TableRead:
         table: its stored columns that are read, and its key, of which no column is ever null.
         view: function from stored rows to the rows that a query sees, with the key.
         stored: whether `view` changes nothing, so that rows can be found by keys in the stored ones.
+        declared: whether only the pipeline file says that its key is unique and never null (`keys`).
     """
 
     table: Table
     view: Callable[[DataFrame], DataFrame]
     stored: bool
+    declared: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -75,13 +77,13 @@ def _input(spec: QuerySpec, blocks: Mapping[str, Table], name: str) -> TableRead
     keys = tuple(key for key, _ in relation_keys(spec, blocks, name))
     table = Table(name, typed_columns(side.columns), keys=keys)
     if not (side.told_apart or side.key_of_result or side.where):
-        return TableRead(table, _same, True)
+        return TableRead(table, _same, True, declared=side.pipeline is None)
 
     def view(rows: DataFrame) -> DataFrame:
         seen = of_result(rows, side) if side.told_apart or side.key_of_result else rows
         return seen.where(side.where) if side.where else seen
 
-    return TableRead(table, view, False)
+    return TableRead(table, view, False, declared=side.pipeline is None)
 
 
 class Snapshot:

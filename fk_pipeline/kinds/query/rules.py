@@ -8,12 +8,17 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.hashing import row_hash
-from fk_pipeline.kinds.query.kind import RESULT
+from fk_pipeline.blocks.landed_versions import newest_version
+from fk_pipeline.cdc.table_versions import are_kept
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.query.kind import RESULT, standing_for
+from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import COPIES, ROW, Rule, View, hex_of, only_one, with_copies
 from fk_pipeline.rules.suites import PROOF, Depth, Expectation, Remedy
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import Evaluator
+from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 
 _OF_BLOCK = (
@@ -32,6 +37,16 @@ _OF_RESULT = (
         only="those with `key`",
         when=lambda spec: bool(spec.key),
         advice="name in `key` columns that identify a row, or let the query give one row for these",
+    ),
+    Expectation(
+        "input_keys_are_unique",
+        "No two rows of a Delta table that is an input have the same `key`, and none has a null there, at the versions "
+        "that the result stands for: a refresh tells the rows apart by it.",
+        remedy=Remedy.SOURCE,
+        depths=(Depth.FULL,),
+        only="those with an input by `table`",
+        when=lambda spec: bool(_declared(spec)),
+        advice="correct the table, or name in its `key` columns that identify a row",
     ),
     Expectation(
         PROOF,
@@ -81,12 +96,43 @@ def block_views(reader: CheckReader, _: Evaluator) -> list[View]:
         declared = [*map(quote, spec.key)]
         rows = _with_same(rows, reader.whole(name), declared)
         null = " OR ".join(f"{key} IS NULL" for key in declared)
-        found = f"IF({null}, 'null', CONCAT({_SAME}, ' rows'))"
-        rules.append(Rule("declared_key_is_unique", f"{null} OR {_SAME} > 1", found, "'1 row, without a null'"))
+        shared = f"IF({null}, 'null', CONCAT({_SAME}, ' rows'))"
+        rules.append(Rule("declared_key_is_unique", f"{null} OR {_SAME} > 1", shared, "'1 row, without a null'"))
         read += [*(key for key in declared if key not in keys), _SAME]
     rows = rows.selectExpr(*read)
     shown = f"STRUCT({', '.join(keys)})"
-    return [View(rows, shown, s.BATCH, tuple(rules), None)]
+    of_inputs = _input_views(reader) if name == RESULT and reader.batches is None else []
+    return [View(rows, shown, s.BATCH, tuple(rules), None), *of_inputs]
+
+
+def _declared(spec: QuerySpec) -> list[str]:
+    """Returns the inputs of which only the pipeline file says that their keys are unique."""
+    return [name for name, side in spec.inputs.items() if side.pipeline is None]
+
+
+def _input_views(reader: CheckReader) -> list[View]:
+    """Returns, per such input, a view with a row per key, at the version that the result stands for.
+
+    None of an input whose rows at this version cannot be read any more, or of which the blocks have read two versions.
+    """
+    spec, found = reader.spec, []
+    stands = standing_for(reader.metadata(RESULT))
+    for name in _declared(spec):
+        side, seen, read = spec.inputs[name], newest_version(spec, reader.ledger, Side(name)), stands.get(name) or []
+        if seen is None or len(read) != 1 or read[0][0] != seen.id:
+            continue
+        if not are_kept(f"{seen.location}@..{read[0][1]}"):
+            continue
+        rows = reader.warehouse.session.read.format("delta").option("versionAsOf", read[0][1]).load(seen.location)
+        keys = [column.quoted for column in side.key_columns]
+        same = (rows.where(side.where) if side.where else rows).groupBy(*keys).agg(F.count("*").alias(_SAME))
+        null = " OR ".join(f"{key} IS NULL" for key in keys)
+        values = "'sensitive' AS key" if any(map(side.is_sensitive, side.key)) else ", ".join(keys)
+        number = f"CONCAT({_SAME}, ' rows')"
+        rule = Rule("input_keys_are_unique", f"{_SAME} > 1 OR {null}", number, "'1 row, without a null'")
+        same = same.withColumn(ROW, F.lit(True))
+        found.append(View(same, f"STRUCT({text(name)} AS input, {values})", "CAST(NULL AS INT)", (rule,)))
+    return found
 
 
 def _with_same(rows: DataFrame, whole: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -28,6 +28,7 @@ from fk_pipeline.errors import StageError
 from fk_pipeline.kinds.query.advice import advice_on
 from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, IS_NOW, KEY_PART, PART, ROW, Alias, Unit
 from fk_pipeline.kinds.query.changes import BothVersions, Changes, changes, local_rows
+from fk_pipeline.kinds.query.keys import refuse_shared_keys, why_unclear
 from fk_pipeline.kinds.query.kind import ADDED, REMOVED, STANDS_FOR, VERSIONS, WRITTEN, standing_for
 from fk_pipeline.kinds.query.relations import Snapshot, more_columns, relations, sql_over
 from fk_pipeline.kinds.query.spec import QuerySpec
@@ -50,6 +51,8 @@ def block(read: Reader) -> list[Effect]:
     if refresh.facts and refresh.now == refresh.then and refresh.spec.refresh != "full":
         return [Report(notes=[f"{refresh.block.name} stands for the newest versions already"])]
     why = refresh.why_whole()
+    if why:
+        refuse_shared_keys(refresh.spec, refresh.snapshot, refresh.moved)
     return [refresh.report(why), refresh.upsert(refresh.whole() if why else refresh.changed_part())]
 
 
@@ -89,14 +92,19 @@ class Refresh:
 
     def report(self, why: str) -> Report:
         """Returns what the run tells: whether the block is computed whole and why, and between which versions."""
+        both = {name: (self.then[name], self.now[name]) for name in self.moved}
         moved = [
             f"{name} {'-' if before is None else before.version} to {'-' if after is None else after.version}"
-            for (name, after), before in zip(self.now.items(), self.then.values(), strict=True)
-            if before != after
+            for name, (before, after) in both.items()
         ]
         how = f"whole, {why}" if why else "what changed"
         first = () if self.facts else advice_on(self.spec, self.block)
         return Report(notes=[f"{self.block.name}: {how}; versions of {', '.join(moved) or 'nothing'}", *first])
+
+    @property
+    def moved(self) -> list[str]:
+        """The relations that have another version than then."""
+        return [name for name, after in self.now.items() if self.then[name] != after]
 
     @cached_property
     def snapshot(self) -> Snapshot:
@@ -143,6 +151,9 @@ class Refresh:
             if found is None:
                 return f"the changes of {name} since version {start.version} are gone, or were never kept"
             self.changes[name] = found
+            unclear = why_unclear(self.spec, self.snapshot, name, found)
+            if unclear:
+                return unclear
         return self._many()
 
     def _many(self) -> str:

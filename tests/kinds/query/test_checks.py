@@ -7,9 +7,8 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.expectations.violations import violations
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.kinds.query.rules import QUERY_SUITES
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.rules.suites import PROOF
+from fk_pipeline.rules.suites import PROOF, suite_of
 from tests.expectations.world import mutated
 from tests.kinds.query.world import World
 from tests.mutations import Copy, Delete, Mutation, Update
@@ -55,9 +54,14 @@ def red(pipeline: Pipeline, stage: str, batches: BatchRange | None = None) -> se
     return {name for name, found in violations(pipeline, stage, batches).findings.items() if found.value}
 
 
+def names_of(pipeline: Pipeline, stage: str) -> set[str]:
+    """Returns the names of the expectations of a stage; `test_keys` has those about inputs by `table`."""
+    return {one.name for one in suite_of(pipeline.spec, stage)}
+
+
 def test_nothing_is_red_after_a_run(pipeline: Pipeline) -> None:
     for stage in CHANGES:
-        assert {*violations(pipeline, stage).findings} == {one.name for one in QUERY_SUITES[stage]}
+        assert {*violations(pipeline, stage).findings} == names_of(pipeline, stage)
         assert not red(pipeline, stage)
 
 
@@ -65,7 +69,7 @@ def test_nothing_is_red_after_a_run(pipeline: Pipeline) -> None:
 def test_a_changed_row_turns_the_checks_red_that_are_about_it(
     pipeline: Pipeline, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert set.union(*(names for _, names in CHANGES[table])) == {one.name for one in QUERY_SUITES[table]}
+    assert set.union(*(names for _, names in CHANGES[table])) == names_of(pipeline, table)
     for mutation, names in CHANGES[table]:
         with mutated(monkeypatch, {table: mutation}):
             assert red(pipeline, table) == names, mutation

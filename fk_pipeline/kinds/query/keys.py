@@ -1,0 +1,138 @@
+"""Keys of Delta tables of others: only the pipeline file says that they are unique, and never null.
+
+A refresh tells rows apart by them, so it looks. Let a key have `before` rows at the version of the last refresh, and
+`now` rows at this one; the change feed has their difference, and says that a row came before one went, or not:
+
+    before is taken for    0 if a row came first, otherwise 1
+    it was                 now - difference                       so only keys with a new row are looked up
+
+Where it was not, or a version between had two rows of a key, the whole is computed; `now > 1` is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fk_pipeline.errors import LeftToSpark, StageError
+from fk_pipeline.kinds.query.changes import IS, MORE, Changes
+from fk_pipeline.kinds.query.relations import Snapshot
+from fk_pipeline.kinds.query.spec import QuerySpec
+from fk_pipeline.spec import quote
+from fk_pipeline.store.reader import ABSENT
+from fk_pipeline.store.rows_here import HereTable, Wanted
+
+_MOST_ROWS = 20_000_000
+"""Rows of a table whose keys are compared in the driver, at most. A million take 0.1 to 0.3 s; Spark takes 1 to 2 s."""
+
+_SHOWN = 3
+"""Keys that an error shows, at most."""
+
+_NUMBER = "_fk_number"
+
+
+def refuse_shared_keys(spec: QuerySpec, snapshot: Snapshot, names: Iterable[str]) -> None:
+    """Refuses tables of others in which rows have the same key, or none, if the driver can read their keys.
+
+    Raises:
+        StageError: one of the tables has such rows.
+    """
+    for name in names:
+        if not snapshot.relations[name].declared or snapshot.versions[name] == ABSENT:
+            continue
+        rows = _all_keys(snapshot, name)
+        if rows is not None:
+            _refuse_shared(spec, snapshot, name, rows)
+
+
+def why_unclear(spec: QuerySpec, snapshot: Snapshot, name: str, changed: Changes) -> str:
+    """Returns why changed rows of a table do not tell what changed; empty if they do.
+
+    Raises:
+        StageError: rows of a table of others have the same key now, or none.
+    """
+    asked, keys = changed.asked, [*snapshot.relations[name].keys]
+    if asked is None:
+        return ""
+    whole = asked.filter(pc.invert(_null(asked, keys)))
+    _refuse(spec, snapshot, name, asked.filter(pc.and_(_null(asked, keys), asked[IS])).select(keys), "a null in it")
+    if len(whole):
+        rows = _some_keys(snapshot, name, whole.select(keys))
+        if rows is None:  # a check of the result looks at all keys
+            return ""
+        there = _refuse_shared(spec, snapshot, name, rows.cast(whole.select(keys).schema)).select(keys)
+        there = whole.join(there, keys, join_type="left semi")
+        both = len(there.filter(there[IS]))
+        if both < len(there) or both < len(whole.filter(whole[IS])):
+            return f"rows of {name} shared a key in a version between"
+    if len(whole) < len(asked) or pc.any(pc.not_equal(asked[MORE], 0)).as_py():
+        return f"rows of {name} shared a key in a version between"
+    return ""
+
+
+def _null(rows: pa.Table, keys: Sequence[str]) -> pa.ChunkedArray:
+    """Returns, per row, whether a part of its key is null."""
+    return reduce(pc.or_, (pc.is_null(rows[key]) for key in keys))
+
+
+def _some_keys(snapshot: Snapshot, name: str, keys: pa.Table) -> pa.Table | None:
+    """Returns the keys of the rows of a table that have some keys, maybe more; None if that would take long."""
+    if len(keys) > snapshot.reader.few:
+        return _all_keys(snapshot, name)
+    own, relation = {key: key for key in keys.column_names}, snapshot.relations[name]
+    kinds = dict(relation.table.columns)
+    held = snapshot.reader.held(keys, [(key, kinds[key]) for key in own])
+    found = snapshot.reader.exactly(name, held, own)
+    if found.local is not None and relation.stored:
+        return found.local.select([*own])
+    return relation.view(found.frame).select(*map(quote, own)).toArrow()
+
+
+def _all_keys(snapshot: Snapshot, name: str) -> pa.Table | None:
+    """Returns the keys of all rows of a table, read in the driver; None if it should not, or cannot."""
+    stored, place, relation = snapshot.reader.warehouse, snapshot.places[name], snapshot.relations[name]
+    if not relation.stored or not stored.reads_in_the_driver or "://" in place:
+        return None
+    table = stored.logs.table(place)
+    if table is None or table.version() != snapshot.versions[name]:
+        return None
+    try:
+        here = HereTable.of(stored.logs, place, stored.sizes)
+        return None if here is None or here.rows > _MOST_ROWS else here.read(Wanted(relation.keys))
+    except LeftToSpark:
+        return None
+
+
+def _refuse_shared(spec: QuerySpec, snapshot: Snapshot, name: str, rows: pa.Table) -> pa.Table:
+    """Refuses keys that two rows have, or that have a null; returns each key once."""
+    keys = rows.column_names
+    if any(rows[key].null_count for key in keys):
+        _refuse(spec, snapshot, name, rows.filter(_null(rows, keys)), "a null in it")
+    counted = rows.group_by(keys).aggregate([([], "count_all")])
+    if len(counted) < len(rows):
+        counted = counted.rename_columns([_NUMBER if one == "count_all" else one for one in counted.column_names])
+        shared = counted.filter(pc.greater(counted[_NUMBER], 1))
+        _refuse(spec, snapshot, name, shared.select(keys), "more than one row")
+    return counted
+
+
+def _refuse(spec: QuerySpec, snapshot: Snapshot, name: str, keys: pa.Table, has: str) -> None:
+    """Refuses a table with some keys that do not identify a row, if there are any; `has` says what they have."""
+    if not len(keys):
+        return
+    side, declared = spec.inputs[name], ", ".join(keys.column_names)
+    shown = [
+        ", ".join(f"{column}={'null' if value is None else value}" for column, value in row.items())
+        for row in keys.slice(0, _SHOWN).to_pylist()
+    ]
+    secret = any(map(side.is_sensitive, keys.column_names))
+    told = "" if secret else f": {'; '.join(shown)}{'; ...' if len(keys) > _SHOWN else ''}"
+    raise StageError(
+        f"the key of {name} ({declared}) does not identify its rows: {len(keys):,} with {has}{told}",
+        where=f"{snapshot.places[name]}, version {snapshot.versions[name]}",
+        why="a refresh tells the rows of an input apart by its key, which is unique and never null",
+        fix=f"correct the table and run again; or name at inputs.{name}.key in {spec.file} columns that identify a row",
+    )
