@@ -53,7 +53,7 @@ _PATTERNS = (exp.Like, exp.ILike, exp.RegexpLike, exp.RegexpILike, exp.Bracket, 
 
 def function_of(node: exp.Expr) -> str:
     """Returns the name of the function that a node calls, in lower case; empty if it calls none."""
-    if isinstance(node, exp.Anonymous):
+    if isinstance(node, (exp.Anonymous, exp.AnonymousAggFunc)):
         return node.name.lower()
     name = getattr(node, "sql_name", None)  # only function nodes have one
     return str(name()).lower() if callable(name) else ""
@@ -65,6 +65,7 @@ def is_not_of_the_row(node: exp.Expr) -> bool:
     if name == "aes_encrypt":  # by default it uses a random initialisation vector
         return len(node.expressions) < 5 and not _is_ecb(node.expressions[2:3])
     clock = isinstance(node, exp.StrToUnix) and node.this is None  # unix_timestamp() alone is the current time
+    clock |= isinstance(node, exp.Anonymous) and name == "unix_timestamp" and not node.expressions
     return name in _NOT_OF_THE_ROW or name in _BY_ITS_TEXT or name.startswith("current_") or clock
 
 

@@ -1,0 +1,110 @@
+"""Parses a query so that the text made of it calls the functions that were written. No Spark.
+
+sqlglot knows what many functions of all dialects mean, and writes some of them as others: `log10(x)` as `LOG(10, x)`,
+which has other last digits, `to_char(n, '99')` as a cast. Here a function is known only if it is written back as it
+was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.spark import Spark
+from sqlglot.errors import ErrorLevel, UnsupportedError
+from sqlglot.parsers.spark import SparkParser
+
+from fk_pipeline.blocks.aggregates import DEPENDING, EXACT
+from fk_pipeline.spec.sql import DIALECT
+
+_KNOWN_AGGREGATES = frozenset({"AVG", "COUNT", "MAX", "MIN", "SUM"})
+"""Aggregates that are told from each other; any other is one whose name is all that is known."""
+
+_OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST"}
+"""Functions of Spark with words among their arguments."""
+
+_NO_WORDS = {"ANY", "CONNECT_BY_ROOT"}
+"""Functions of Spark, or of none, that sqlglot takes for words of SQL."""
+
+_WITH_UNIT, _ARGUMENTS_WITH_UNIT = {"DATEADD", "DATEDIFF", "DATE_ADD", "DATE_DIFF", "TIMESTAMPADD", "TIMESTAMPDIFF"}, 3
+"""Functions whose first of three arguments is a word: DAY, HOUR."""
+
+_OTHER_ARGUMENTS = (AttributeError, LookupError, TypeError, ValueError)
+"""How sqlglot fails on fewer arguments than it knows of."""
+
+_STRUCT = "STRUCT"
+"""The function whose arguments may have names."""
+
+
+def _kept(name: str, build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
+    """Returns what makes a node of a call: sqlglot's, if it is written as it was; else one with a name only."""
+
+    def made(given: Sequence[exp.Expr]) -> exp.Expr:
+        plain = exp.Anonymous(this=name, expressions=[one.copy() for one in given])
+        node = _built(build, given)
+        if isinstance(node, exp.AggFunc) and name not in _KNOWN_AGGREGATES:
+            return _aggregate(name)(given)
+        if node is not None and _sql(node) == _sql(plain):
+            return node
+        if name in _WITH_UNIT and len(given) == _ARGUMENTS_WITH_UNIT and isinstance(given[0], exp.Column):
+            plain.expressions[0].replace(exp.Var(this=given[0].name))
+        return plain
+
+    return made
+
+
+def _built(build: Callable[..., exp.Expr], given: Sequence[exp.Expr]) -> exp.Expr | None:
+    """Returns what sqlglot makes of a call; None if it takes other arguments."""
+    for more in ({}, {"dialect": Spark()}):  # some ask for the dialect
+        try:
+            return build([one.copy() for one in given], **more)
+        except _OTHER_ARGUMENTS:
+            continue
+    return None
+
+
+def _sql(node: exp.Expr) -> str | None:
+    """Returns the SQL of a node; None if there is none of Spark's."""
+    try:
+        text: str = node.sql(dialect=DIALECT, unsupported_level=ErrorLevel.RAISE)
+    except (UnsupportedError, *_OTHER_ARGUMENTS):
+        return None
+    return text
+
+
+def _aggregate(name: str) -> Callable[..., exp.Expr]:
+    return lambda given: exp.AnonymousAggFunc(this=name, expressions=[*given])
+
+
+class _AsWritten(SparkParser):
+    """Spark's parser, without what it would make of functions."""
+
+    FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
+        **{name: _kept(name, one) for name, one in SparkParser.FUNCTIONS.items() if name not in _OWN_SYNTAX},
+        **{name: _aggregate(name) for name in {one.upper() for one in (*EXACT, *DEPENDING)} - _KNOWN_AGGREGATES},
+        _STRUCT: SparkParser.FUNCTIONS[_STRUCT],
+    }
+    FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
+        name: one for name, one in SparkParser.FUNCTION_PARSERS.items() if name in _OWN_SYNTAX
+    }
+    NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
+        name: one for name, one in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name not in _NO_WORDS
+    }
+
+
+def parse_as_known(text: str) -> exp.Select:
+    """Returns a SELECT with all that sqlglot makes of its functions: enough to tell what they take and return."""
+    tree = sqlglot.parse_one(text, dialect=DIALECT)
+    assert isinstance(tree, exp.Select)
+    return tree
+
+
+def parse_as_written(text: str) -> list[Any]:
+    """Returns the statements of a text, whose functions are those that are written; None for an empty one.
+
+    Raises:
+        SqlglotError: it is no SQL.
+    """
+    return [*_AsWritten(dialect=DIALECT).parse(Spark().tokenize(text), text)]
