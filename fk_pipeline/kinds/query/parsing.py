@@ -7,26 +7,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import OptimizeError, SqlglotError
-from sqlglot.optimizer.merge_subqueries import merge_subqueries
-from sqlglot.optimizer.qualify import qualify
-from sqlglot.optimizer.scope import Scope, traverse_scope
-from sqlglot.transforms import eliminate_qualify
+from sqlglot.helper import find_new_name
 
-from fk_pipeline.blocks.aggregates import refuse_order
-from fk_pipeline.blocks.calls import Call, calls_in
 from fk_pipeline.kinds.query.blocks import Alias, Block, Keep, Query, Unit, conjuncts
 from fk_pipeline.kinds.query.kind import RESULT
-from fk_pipeline.spec.determinism import function_of, is_not_of_the_row, moment_in
+from fk_pipeline.kinds.query.refusals import (
+    JOINS,
+    not_taken,
+    refuse_excepted,
+    refuse_moments,
+    refuse_orders,
+    refuse_parts,
+    refuse_same_names,
+    refuse_unknown_tables,
+    refuse_unresolved,
+    refuse_window,
+)
+from fk_pipeline.kinds.query.resolving import OUTPUT, as_group, merged, resolved
+from fk_pipeline.kinds.query.written import parse_as_known, parse_as_written
 from fk_pipeline.spec.sql import DIALECT, Column, SqlTextError, quote
 from fk_pipeline.store import LEDGER_TABLES
-
-_JOINS = {"": "", "INNER": "", "CROSS": "", "LEFT": "LEFT"}
-"""Per kind of join that a block takes, how Spark joins."""
 
 _UNNAMED = re.compile(r"_col_\d+")
 """What sqlglot calls a column without a name."""
@@ -46,150 +49,44 @@ def parse_query(text: str, inputs: Mapping[str, Sequence[Column]]) -> Query:
         SqlTextError: it is no such query; the message names the construct, its line, and what to write.
     """
     tree = _parsed(text)
-    _refuse_unknown_tables(tree, inputs)
+    refuse_unknown_tables(tree, inputs)
+    refuse_excepted(tree, inputs)
     names = _names(tree)
-    schema: dict[str, object] = {name: {c.name: c.type for c in columns} for name, columns in inputs.items()}
     try:
-        whole = qualify(tree.copy(), schema=schema, dialect=DIALECT, identify=True)
+        whole = resolved(tree, inputs)
+        refuse_moments(resolved(parse_as_known(text), inputs), text, inputs)
     except (OptimizeError, SqlglotError) as error:
-        _refuse_unresolved(tree, inputs)
+        refuse_unresolved(tree, inputs)
         raise SqlTextError(_first_line(error)) from None
-    assert isinstance(whole, exp.Select)
     if not names:
         names = _names_of_star(whole, inputs)
     _refuse_names(names, whole.selects)
-    _refuse_moments(whole, inputs)
-    merged = merge_subqueries(_inlined(whole))
-    assert isinstance(merged, exp.Select)
-    return _Taking(inputs).query(merged, tuple(names))
-
-
-_OVER = r"\s*((ignore|respect)\s+nulls\s*)?over\b"
-"""Pattern of what follows the call of a window function, whose rows are ordered."""
+    refuse_same_names(whole)
+    return _Taking(inputs).query(merged(whole), tuple(names))
 
 
 def _parsed(text: str) -> exp.Select:
     if "${" in text:
         raise SqlTextError("${...} would be replaced by a variable of Spark's")
     try:
-        found = [tree for tree in sqlglot.parse(text, dialect=DIALECT) if tree is not None]
+        found = [tree for tree in parse_as_written(text) if tree is not None]
     except SqlglotError as error:
-        _refuse_window(text)
+        refuse_window(text)
         raise SqlTextError(f"not SQL: {_first_line(error)}") from None
-    if len(found) != 1 or not isinstance(found[0], exp.Query):
-        raise SqlTextError("not one SELECT")
+    if len(found) != 1:
+        raise SqlTextError(f"not one SELECT: there are {len(found)} statements; keep each in a pipeline of its own")
     tree = found[0]
-    for node in tree.walk():
-        _refuse(node)
-    for call in calls_in(text):
-        if not re.search(
-            rf"{re.escape(call.whole)}\s*(ignore\s+nulls\s*|respect\s+nulls\s*)?over\b", text, re.IGNORECASE
-        ):
-            _refuse_order_of(call, text)  # those of a window have ordered rows
+    if not isinstance(tree, exp.Query):
+        raise SqlTextError(f"not one SELECT: it is {tree.key.upper()}; a query only reads")
+    refuse_parts(tree)
+    refuse_orders(text)
     if not isinstance(tree, exp.Select):
-        _not_taken(tree, "it is no SELECT")
+        not_taken(tree, "it is no SELECT")
     return tree
-
-
-def _refuse_window(text: str) -> None:
-    """Refuses Spark's function of time windows, which sqlglot takes for the clause WINDOW.
-
-    Raises:
-        SqlTextError: the text calls it.
-    """
-    found = re.search(r"\b(session_)?window\s*\(", text, re.IGNORECASE)
-    if found is not None:
-        line = text.count("\n", 0, found.start()) + 1
-        instead = "group by date_trunc('HOUR', t), or floor(unix_seconds(t) / 900)"
-        raise SqlTextError(f"line {line}: {found[0].rstrip('( ')}() is not possible; {instead}")
-
-
-def _refuse_order_of(call: Call, text: str) -> None:
-    """Refuses a function whose value depends on the order of the rows, with the line in which it is called first."""
-    try:
-        refuse_order([call])
-    except SqlTextError as error:
-        found = re.search(rf"\b{call.name}\s*\(", text, re.IGNORECASE)
-        line = "" if found is None else f"line {text.count(chr(10), 0, found.start()) + 1}: "
-        raise SqlTextError(f"{line}{error}") from None
-
-
-def _refuse(node: exp.Expr) -> None:
-    """Refuses what no block has."""
-    if isinstance(node, exp.SetOperation):
-        _not_taken(node, f"{node.key.upper()} joins two SELECTs; keep each in a pipeline of its own")
-    if isinstance(node, (exp.Lateral, exp.Pivot, exp.TableSample, exp.Hint, exp.Values, exp.Version)):
-        _not_taken(node, f"{node.key.upper()} is not possible; write the query without it")
-    if isinstance(node, (exp.Placeholder, exp.Parameter)):
-        _not_taken(node, "a query has no parameters; write the value")
-    if isinstance(node, (exp.Exists, exp.Any, exp.All)) or (isinstance(node, exp.In) and node.args.get("query")):
-        _not_taken(node, f"{node.key.upper()} over a subquery; join a grouped subquery in FROM")
-    if isinstance(node, exp.Subquery) and not isinstance(node.parent, (exp.From, exp.Join)):
-        _not_taken(node, "a subquery as a value; join it in FROM")
-    if isinstance(node, (exp.Rollup, exp.Cube, exp.GroupingSets)):
-        _not_taken(node, "ROLLUP, CUBE and GROUPING SETS group several times; write a query for each grouping")
-    if isinstance(node, exp.Group) and (node.args.get("all") or node.args.get("totals")):
-        _not_taken(node, "GROUP BY ALL; name the groups")
-    if isinstance(node, exp.Join):
-        how = " ".join(filter(None, (node.method, node.side, node.kind))).upper()
-        if how not in _JOINS and how != "LEFT OUTER":
-            _not_taken(node, f"{how} JOIN; a query takes JOIN and LEFT JOIN")
-    _refuse_function(node)
-
-
-def _refuse_function(node: exp.Expr) -> None:
-    name = function_of(node)
-    if is_not_of_the_row(node):
-        _not_taken(node, f"{name}() is not deterministic, or knows the time: a row computed again would change")
-    if name in ("explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "stack"):
-        _not_taken(node, f"{name}() makes several rows of one; make them in the table that is read")
-
-
-def _not_taken(node: exp.Expr, why: str) -> NoReturn:
-    """Refuses a part of the query.
-
-    Raises:
-        SqlTextError: always.
-    """
-    text = " ".join(node.sql(dialect=DIALECT).split())
-    raise SqlTextError(f"{_line_of(node)}{why} (in {text[:80]!r})")
-
-
-def _line_of(node: exp.Expr) -> str:
-    """Returns the line of a node in the query, from 1, as the beginning of a message; empty if it is not known."""
-    above: exp.Expr | None = node
-    while above is not None:
-        lines = (one.meta.get("line") for one in above.walk())
-        found = next((line for line in lines if line is not None), None)
-        if found is not None:
-            return f"line {found}: "
-        above = above.parent
-    return ""
 
 
 def _first_line(error: Exception) -> str:
     return str(error).replace("\x1b[4m", "").replace("\x1b[0m", "").splitlines()[0]
-
-
-def _inlined(tree: exp.Select) -> exp.Select:
-    """Returns a query in which a CTE that is named once stands where it is named."""
-    for cte in [*tree.find_all(exp.CTE)]:
-        named = [one for one in tree.find_all(exp.Table) if one.name == cte.alias and not one.db]
-        if len(named) == 1 and sum(one.alias == cte.alias for one in tree.find_all(exp.CTE)) == 1:
-            named[0].replace(exp.Subquery(this=cte.this, alias=exp.TableAlias(this=_named(named[0].alias_or_name))))
-            with_ = cte.parent
-            cte.pop()
-            if isinstance(with_, exp.With) and not with_.expressions:
-                with_.pop()
-    return tree
-
-
-def _refuse_unknown_tables(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> None:
-    ctes = {one.alias.lower() for one in tree.find_all(exp.CTE)}
-    for table in tree.find_all(exp.Table):
-        if table.name.lower() not in ctes | {*inputs} or table.db:
-            shown = table.sql(dialect=DIALECT)
-            _not_taken(table, f"{shown} is no input; inputs are {', '.join(inputs)}")
 
 
 def _names(tree: exp.Select) -> list[str]:
@@ -198,14 +95,17 @@ def _names(tree: exp.Select) -> list[str]:
         return []
     for number, one in enumerate(tree.selects, start=1):
         if not isinstance(one, (exp.Alias, exp.Column, exp.Dot)):
-            _not_taken(one, f"column {number} needs a name: {one.sql(dialect=DIALECT)} AS name")
+            not_taken(one, f"column {number} needs a name: {one.sql(dialect=DIALECT)} AS name")
     return [one.alias_or_name for one in tree.selects]
 
 
 def _names_of_star(whole: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> list[str]:
     """Returns the names of the columns of the result, spelled as the inputs have them."""
     spelled = {c.name.lower(): c.name for columns in inputs.values() for c in columns}
-    of = {one.alias_or_name: {c.lower(): c for c in _columns(inputs, one.name)} for one in whole.find_all(exp.Table)}
+    of = {
+        one.alias_or_name: {c.name.lower(): c.name for c in inputs.get(one.name, ())}
+        for one in whole.find_all(exp.Table)
+    }
     found = [(one.alias_or_name, one.unalias()) for one in whole.selects]
     tables = [one.table if isinstance(one, exp.Column) else "" for _, one in found]
     return [
@@ -217,59 +117,12 @@ def _refuse_names(names: Sequence[str], made: Sequence[exp.Expr]) -> None:
     seen: set[str] = set()
     for number, (name, one) in enumerate(zip(names, made, strict=True), start=1):
         if name.lower() in seen:
-            _not_taken(one, f"two columns of the result are called {name!r}; give one another name with AS")
+            not_taken(one, f"two columns of the result are called {name!r}; give one another name with AS")
         if name.lower().startswith("_fk_"):
-            _not_taken(one, f"column {name!r}: names that start with _fk_ are the pipeline's own; write AS and another")
+            not_taken(one, f"column {name!r}: names that start with _fk_ are the pipeline's own; write AS and another")
         if _UNNAMED.fullmatch(name):
-            _not_taken(one, f"column {number} needs a name: give it one with AS in the subquery")
+            not_taken(one, f"column {number} needs a name: give it one with AS in the subquery")
         seen.add(name.lower())
-
-
-def _refuse_unresolved(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> None:
-    """Refuses the first column that no table has, or more than one."""
-    for scope in traverse_scope(tree):
-        have: dict[str, list[str]] = {}
-        for alias, (_, source) in scope.selected_sources.items():
-            inner = source.expression if isinstance(source, Scope) else source
-            names = inner.named_selects if isinstance(inner, exp.Query) else _columns(inputs, inner.name)
-            have[alias.lower()] = [name.lower() for name in names]
-        joined_by = {one.name.lower() for join in scope.find_all(exp.Join) for one in join.args.get("using") or ()}
-        for column in scope.columns:
-            _refuse_one_unresolved(column, have, joined_by)
-
-
-def _refuse_one_unresolved(column: exp.Column, have: Mapping[str, Sequence[str]], joined_by: set[str]) -> None:
-    table, name = column.table.lower(), column.name.lower()
-    if table and table not in have:
-        if not any(table in columns for columns in have.values()):  # else it is a field of a struct
-            _not_taken(column, f"no table is called {column.table} here; there are {', '.join(have)}")
-        return
-    owners = [alias for alias, columns in have.items() if {name, "*"} & {*columns} and table in ("", alias)]
-    if len(owners) > 1 and name not in joined_by:
-        of = " and of ".join(owners)
-        _not_taken(column, f"{column.name} is a column of {of}; write {owners[0]}.{column.name}, or whose it is")
-    if not owners:
-        some = "; ".join(f"{alias} has {', '.join(have[alias])}" for alias in ([table] if table else have))
-        _not_taken(column, f"{column.name} is no column; {some}")
-
-
-def _columns(inputs: Mapping[str, Sequence[Column]], name: str) -> list[str]:
-    return [column.name for column in inputs.get(name.lower(), ())]
-
-
-def _refuse_moments(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> None:
-    types: dict[str, set[str]] = {}
-    for columns in inputs.values():
-        for column in columns:
-            types.setdefault(column.name.lower(), set()).add(column.type)
-
-    def type_of(path: tuple[str, ...]) -> str | None:
-        found = types.get(path[-1].lower(), set())
-        return next(iter(found)) if len(found) == 1 else None
-
-    moment = moment_in(tree, type_of)
-    if moment is not None:
-        raise SqlTextError(f"{moment} may become the day on which it is computed; write the day, DATE'2024-01-31'")
 
 
 class _Taking:
@@ -292,15 +145,13 @@ class _Taking:
             there[cte.alias] = self._derived(cte.this, cte.alias, there)
         tree = tree.copy()
         tree.set("with_", None)
-        if tree.args.get("qualify") is not None:
-            found = eliminate_qualify(tree)
-            assert isinstance(found, exp.Select)
-            tree = found
-        if tree.args.get("limit") is not None or tree.args.get("offset") is not None:
+        if tree.args.get("limit") is not None:
             return self._limited(tree, name, there, names)
         tree.set("order", None)  # rows of a table have no order
         if tree.args.get("distinct") is not None:
             return self._distinct(tree, name, there, names)
+        if tree.args.get("qualify") is not None:
+            tree = _without_qualify(tree)
         inner = self._ranked(tree)
         if inner is not None:
             where = tree.args.get("where")
@@ -312,7 +163,7 @@ class _Taking:
     def _derived(self, tree: exp.Expr, alias: str, ctes: Mapping[str, str]) -> str:
         """Makes the block of a subquery in FROM, or of a CTE; returns its name."""
         if not isinstance(tree, exp.Select):
-            _not_taken(tree, "it is no SELECT")
+            not_taken(tree, "it is no SELECT")
         name, number = alias.lower().lstrip("_") or "part", 1
         while name in self.taken:
             name, number = f"{alias.lower().lstrip('_')}_{number}", number + 1
@@ -321,24 +172,23 @@ class _Taking:
 
     def _limited(self, tree: exp.Select, name: str, ctes: Mapping[str, str], names: tuple[str, ...]) -> str:
         """Makes a block of all rows, and a ranking of them, of which the first stay."""
-        limit, offset, order = tree.args.get("limit"), tree.args.get("offset"), tree.args.get("order")
-        if offset is not None or limit is None or not isinstance(limit.expression, exp.Literal):
-            _not_taken(tree, "LIMIT takes a number, without OFFSET")
+        limit, order = tree.args["limit"], tree.args.get("order")
         if order is None:
-            _not_taken(limit, "LIMIT without ORDER BY: which rows stay is left to chance")
+            not_taken(limit, "LIMIT without ORDER BY: which rows stay is left to chance")
         outputs = [*tree.named_selects]
         rest = tree.copy()
         rest.set("limit", None)
         rest.set("order", None)
         by = []
         for number, one in enumerate(order.expressions):
-            key, shown = one.this, exp.column(exp.to_identifier(_ORDER.format(number), quoted=True))
-            if isinstance(key, exp.Column) and not key.table and key.name in outputs:
-                shown = exp.column(exp.to_identifier(key.name, quoted=True))
-            else:
-                rest.select(exp.alias_(key.copy(), _ORDER.format(number), quoted=True), copy=False)
+            key, shown = _order_key(one.this, tree)
+            if not shown:
+                if tree.args.get("distinct") is not None:
+                    not_taken(one, "ORDER BY beside DISTINCT goes by columns of the SELECT; write the column there")
+                rest.select(exp.alias_(key, _ORDER.format(number), quoted=True), copy=False)
+                key = exp.column(exp.to_identifier(_ORDER.format(number), quoted=True))
             ordered = one.copy()
-            ordered.set("this", shown)
+            ordered.set("this", key)
             by.append(ordered)
         inner = self._derived(rest, f"{name}_rows" if name == RESULT else name, ctes)
         rank = exp.Window(this=exp.RowNumber(), order=exp.Order(expressions=by))
@@ -352,18 +202,16 @@ class _Taking:
 
     def _distinct(self, tree: exp.Select, name: str, ctes: Mapping[str, str], names: tuple[str, ...]) -> str:
         """Makes a block of DISTINCT: a group per row that differs."""
-        if tree.args["distinct"].args.get("on") is not None:
-            _not_taken(tree, "DISTINCT ON is not possible")
         tree.set("distinct", None)
         outputs = [*tree.named_selects]
-        if _is_grouped(tree) or _own(tree, exp.Window):
+        if _is_grouped(tree) or _own(tree, exp.Window) or tree.args.get("qualify") is not None:
             inner = self._derived(tree, f"{name}_rows" if name == RESULT else name, ctes)
             tree = exp.select(
                 *[exp.column(exp.to_identifier(one, quoted=True), "_rows", quoted=True) for one in outputs]
             )
             tree = tree.from_(_table(inner, "_rows"))
             ctes = {**ctes, inner: inner}
-        tree.set("group", exp.Group(expressions=[one.unalias().copy() for one in tree.selects]))
+        tree.set("group", exp.Group(expressions=[as_group(one.unalias()) for one in tree.selects]))
         return self._block(tree, name, ctes, names or tuple(outputs), None)
 
     @staticmethod
@@ -382,7 +230,7 @@ class _Taking:
     ) -> str:
         """Makes a block of a SELECT without subqueries as values; returns its name."""
         if tree.args.get("from_") is None:
-            _not_taken(tree, "there is no FROM")
+            not_taken(tree, "there is no FROM")
         tree = tree.copy()
         tree.set("order", None)
         sources = [tree.args["from_"].this, *(join.this for join in tree.args.get("joins") or ())]
@@ -393,7 +241,7 @@ class _Taking:
             source.replace(_table(alias.name, alias.name))
         grouped, windows = _is_grouped(tree), _own(tree, exp.Window)
         if grouped and windows:
-            _not_taken(windows[0], "a window function beside GROUP BY; group in a subquery, and rank its rows")
+            not_taken(windows[0], "a window function beside GROUP BY; group in a subquery, and rank its rows")
         group = tree.args.get("group")
         by = group.expressions if group is not None else _partition(windows) if windows else ()
         unit = Unit.GROUP if grouped else Unit.PARTITION if windows else Unit.ROW
@@ -405,8 +253,38 @@ class _Taking:
         if isinstance(source, exp.Subquery):
             return self._derived(source.this, source.alias, ctes)
         if not isinstance(source, exp.Table):
-            _not_taken(source, "it is no table")
+            not_taken(source, "it is no table")
         return ctes.get(source.name, source.name)
+
+
+def _order_key(key: exp.Expr, tree: exp.Select) -> tuple[exp.Expr, bool]:
+    """Returns an expression of ORDER BY, and whether it is over the outputs of a SELECT; else it is over its tables."""
+    root = exp.Paren(this=key.copy())
+    made = {one.alias_or_name: one.unalias() for one in tree.selects}
+    bare: list[exp.Expr] = [one for one in root.find_all(exp.Column) if not one.table and one.name in made]
+    bare += [one for one in root.find_all(exp.Identifier) if one.meta.get(OUTPUT)]
+    of_tables = any(one.table for one in root.find_all(exp.Column))
+    shown = not of_tables and root.find(exp.AggFunc, exp.Window) is None
+    for one in bare:
+        one.replace(exp.column(_named(one.name)) if shown else exp.paren(made[one.name]))
+    return root.this, shown
+
+
+def _without_qualify(tree: exp.Select) -> exp.Select:
+    """Returns a SELECT with QUALIFY as one with WHERE over a subquery that has what the condition reads."""
+    inner, root = tree.copy(), exp.Paren(this=tree.args["qualify"].this.copy())
+    inner.set("qualify", None)
+    read = [one for one in root.find_all(exp.Window, exp.Column) if one.find_ancestor(exp.Window) is None]
+    for one in read:
+        name = next((made.alias_or_name for made in inner.selects if made.unalias() == one), "")
+        if not name:
+            start = "_w" if isinstance(one, exp.Window) else "_q"
+            name = find_new_name({*inner.named_selects}, start)
+            inner.select(exp.alias_(one.copy(), name, quoted=True), copy=False)
+        one.replace(exp.column(_named(name)))
+    chosen = [exp.alias_(exp.column(_named(name)), name, quoted=True) for name in tree.named_selects]
+    source = exp.Subquery(this=inner, alias=exp.TableAlias(this=_named("_t")))
+    return exp.select(*chosen).from_(source).where(root.this)
 
 
 def _aliases(tree: exp.Select, relations: Mapping[str, str]) -> tuple[Alias, ...]:
@@ -416,14 +294,14 @@ def _aliases(tree: exp.Select, relations: Mapping[str, str]) -> tuple[Alias, ...
     of_where = [*conjuncts(where.this)] if where is not None else []
     found = [Alias(names[0], relations[names[0]])]
     for number, join in enumerate(tree.args.get("joins") or (), start=1):
-        alias, how = names[number], _JOINS[(join.side or join.kind or "").upper()]
+        alias, how = names[number], JOINS[(join.side or join.kind or "").upper()]
         on = join.args.get("on")
         conditions = [*conjuncts(on)] if on is not None else []
         conditions += of_where if not how else []
         parent = _parent(alias, names[:number], conditions)
         if parent is None:
             write = f"write ON {names[0]}.column = {alias}.column"
-            _not_taken(join, f"{alias} is joined without an equality with one earlier table; {write}")
+            not_taken(join, f"{alias} is joined without an equality with one earlier table; {write}")
         path = [one for one in conditions if alias in _tables_in(one) and _tables_in(one) <= {alias, parent}]
         equal = tuple(pair for one in path if (pair := _equal(one, alias)) is not None)
         found.append(Alias(alias, relations[alias], how, parent, tuple(one.sql(DIALECT) for one in path), equal))

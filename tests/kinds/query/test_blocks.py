@@ -70,6 +70,21 @@ def shown(block: Block) -> str:
             "a: row of fact=fact",
             "result: row of x=a, y=a inner x",
         ],
+        "WITH x AS (SELECT id, v FROM fact), fact AS (SELECT id, w AS v FROM dim) "
+        "SELECT x.id, fact.v FROM x JOIN fact ON x.id = fact.id": [
+            "result: row of fact_2=fact, dim=dim inner fact_2"  # a CTE reads the input of the name of a later one
+        ],
+        "SELECT f.id, x.one FROM fact f LEFT JOIN (SELECT y.id, y.one FROM (SELECT id, 1 AS one FROM dim) y) x "
+        "ON x.id = f.dim": [
+            "x: row of dim=dim",  # without a partner `one` is null
+            "result: row of f=fact, x=x LEFT f",
+        ],
+        "SELECT f.id, x.w FROM fact f LEFT JOIN (SELECT id, w FROM dim) x ON x.id = f.dim": [
+            "result: row of f=fact, dim=dim LEFT f"
+        ],
+        "SELECT 7 AS a, kind, COUNT(*) AS n FROM fact GROUP BY a, 2": [
+            "result: group by CAST(7 AS INT), fact.kind of fact=fact"  # a number would be a position
+        ],
         f"WITH a AS ({GROUPS}), b AS (SELECT a.dim, d.w FROM a LEFT JOIN dim d ON d.id = a.dim) "
         "SELECT b.w, f.id FROM b JOIN fact f ON f.dim = b.dim": [
             "a: group by fact.dim of fact=fact",
@@ -148,6 +163,46 @@ def test_the_blocks_give_what_the_query_says(hundred: int) -> None:
         "SELECT COUNT(*) AS n, SUM(v) AS s, MIN(v) AS m FROM fact WHERE v > 100",
         "SELECT f.id, d.w FROM fact f LEFT JOIN (SELECT id, w FROM dim WHERE w > 0) AS d ON d.id = f.dim",
         "SELECT dim, n FROM (SELECT dim, COUNT(*) AS n FROM fact GROUP BY dim) AS g WHERE n > 1",
+        # a merged subquery keeps its parentheses
+        "SELECT x.id FROM (SELECT id, dim, v = 1 OR v = 2 AS a FROM fact) AS x WHERE x.a AND x.dim = 1",
+        "SELECT x.id FROM (SELECT id, v = 1 OR v = 2 AS a FROM fact) AS x WHERE NOT x.a",
+        "SELECT x.id, -x.b AS c FROM (SELECT id, v = 1 OR v = 2 AS a, v - 1 AS b FROM fact) AS x WHERE x.a IN (TRUE)",
+        "SELECT x.id FROM (SELECT id, v = 1 AND dim = 2 AS a FROM fact) AS x WHERE x.a IS NULL",
+        "SELECT x.a, COUNT(*) AS n FROM (SELECT id, v = 1 OR v = 2 AS a FROM fact) AS x GROUP BY x.a",
+        # what is computed on the side of LEFT that may be null
+        "SELECT f.id, x.w FROM fact f LEFT JOIN (SELECT id, COALESCE(w, 0) AS w FROM dim) x ON x.id = f.dim",
+        "SELECT f.id, x.one FROM fact f LEFT JOIN (SELECT id, 1 AS one FROM dim) x ON x.id = f.dim WHERE f.v > 0",
+        (
+            "SELECT f.id FROM fact f LEFT JOIN (SELECT id, COALESCE(w, 0) AS w FROM dim) x ON x.id = f.dim "
+            "WHERE x.w IS NULL"
+        ),
+        "WITH x AS (SELECT id, COALESCE(w, 0) AS w FROM dim) SELECT f.id, x.w FROM fact f LEFT JOIN x ON x.id = f.dim",
+        (
+            "SELECT f.id, x.q FROM fact f LEFT JOIN "
+            "(SELECT y.id, y.q FROM (SELECT id, COALESCE(w, 0) AS q FROM dim) y) x ON x.id = f.dim"
+        ),
+        (
+            "SELECT f.id, x.k FROM fact f JOIN (SELECT d.id, y.k FROM dim d LEFT JOIN (SELECT id, 1 AS k FROM region) "
+            "y ON y.id = d.region) x ON x.id = f.dim"
+        ),
+        (
+            "SELECT f.id, x.k FROM fact f LEFT JOIN (SELECT id, w IS NOT NULL AS k FROM dim WHERE w > 0) x "
+            "ON x.id = f.dim WHERE x.k IS NULL"
+        ),
+        # CTEs that have the names of others
+        (
+            "WITH a AS (SELECT id, v FROM fact), b AS (WITH a AS (SELECT id, w AS v FROM dim) SELECT id, v FROM a) "
+            "SELECT a.id, a.v, b.v AS w FROM a JOIN b ON a.id = b.id"
+        ),
+        (
+            "WITH a AS (SELECT id, v FROM fact), b AS (SELECT id, v + 1 AS v FROM a) "
+            "SELECT b.id, b.v FROM b JOIN a ON a.id = b.id"
+        ),
+        # whole numbers are no positions
+        "SELECT DISTINCT 7 AS a, kind FROM fact",
+        "SELECT kind, COUNT(*) AS n FROM fact GROUP BY 1",
+        # windows with names
+        "SELECT id, SUM(v) OVER w AS a, COUNT(*) OVER w AS b FROM fact WINDOW w AS (PARTITION BY kind ORDER BY id)",
     ],
 )
 def test_so_do_those_of_other_forms(text: str) -> None:
@@ -182,6 +237,33 @@ REFUSED = {
     "SELECT dim, COUNT(*) AS n FROM fact\nGROUP BY ALL": (1, "GROUP BY ALL", "name the groups"),
     "SELECT id FROM fact\nLIMIT 3": (2, "LIMIT without ORDER BY", "left to chance"),
     "SELECT id FROM fact\nORDER BY id LIMIT 3 OFFSET 2": (2, "LIMIT", "without OFFSET"),
+    "SELECT id FROM fact ORDER BY id LIMIT ALL": (1, "LIMIT", "takes a number"),
+    "SELECT id FROM fact\nORDER BY id LIMIT 2 BY kind": (2, "LIMIT with BY", "write QUALIFY"),
+    "SELECT id FROM fact\nORDER BY id FETCH FIRST 3 ROWS ONLY": (2, "FETCH", "write LIMIT and the number"),
+    "SELECT DISTINCT kind FROM fact\nORDER BY v LIMIT 1": (2, "ORDER BY beside DISTINCT", "write the column there"),
+    "SELECT kind, -SUM(v) AS v FROM fact GROUP BY kind\nORDER BY SUM(v) LIMIT 1": (2, "an aggregate of v", "rename it"),
+    "SELECT id, SUM(v)\nOVER nowhere AS s FROM fact": (1, "WINDOW defines no nowhere", "SUM(v)"),
+    "SELECT id,\nSUM(v) OVER (w ORDER BY id) AS s FROM fact WINDOW w AS (PARTITION BY dim)": (
+        2,
+        "adds to a window",
+        "write the whole",
+    ),
+    "SELECT id\nFROM fact f JOIN dim AS d (a, b, c) ON d.a = f.dim": (2, "a list of column names", "with AS"),
+    "SELECT f.id FROM fact f\nJOIN (dim d JOIN region r ON r.id = d.region) ON d.id = f.dim": (
+        2,
+        "a join in parentheses",
+        "one after the other",
+    ),
+    "WITH RECURSIVE a AS (SELECT id FROM fact) SELECT id FROM a": (1, "WITH RECURSIVE", "without it"),
+    "SELECT fact.kind,\nx.id AS o FROM fact JOIN (SELECT f.id, d.id FROM fact f JOIN dim d ON d.id = f.dim) x "
+    "ON x.id = fact.id": (2, "x has two columns 'id'", "give one another name"),
+    "SELECT\n* EXCEPT (nothing) FROM dim": (2, "nothing is no column to be left out", "there are id, region, w"),
+    "SELECT id,\nidentifier('v') AS v FROM fact": (2, "identifier()", "write the name itself"),
+    "SELECT id,\njson_tuple(kind, 'a') AS a FROM fact": (2, "json_tuple()", "make them in the table"),
+    "SELECT id,\nto_json(struct(*)) AS a FROM fact": (2, "a star among arguments", "name the columns"),
+    "SELECT TRANSFORM(id) USING 'cat' AS x\nFROM fact": (1, "TRANSFORM calls a program", "without it"),
+    "SELECT id FROM fact\nWHERE unix_timestamp() > v": (2, "unix_timestamp()", "knows the time"),
+    "SELECT id FROM fact\nWHERE day > 'now'": (2, "'now' may become the day", "write the day, DATE'2024-01-31'"),
     "SELECT f.id,\nd.id FROM fact f JOIN dim d ON d.id = f.dim": (2, "called 'id'", "another name with AS"),
     "SELECT id, v,\nv + 1 FROM fact": (2, "v + 1", "column 3 needs a name: v + 1 AS name"),
     "SELECT dim,\nCOUNT(*) FROM fact GROUP BY dim": (2, "COUNT(*)", "column 2 needs a name: COUNT(*) AS name"),
@@ -224,8 +306,8 @@ def test_what_no_block_has_is_refused_with_its_line_and_what_to_write(query: str
     {
         "SELECT id FROM": "not SQL: ",
         "SELECT COUNT(*) AS n FROM fact\nGROUP BY window(day, '1 hour')": "line 2: window.. is not possible; group by",
-        "DELETE FROM fact": "not one SELECT",
-        "SELECT id FROM fact; SELECT id FROM dim": "not one SELECT",
+        "DELETE FROM fact": "not one SELECT: it is DELETE",
+        "SELECT id FROM fact; SELECT id FROM dim": "not one SELECT: there are 2 statements",
         "SELECT '${x}' AS x FROM fact": "would be replaced by a variable",
         "SELECT id FROM fact WHERE day > 'today'": "write the day, DATE'2024-01-31'",
         "SELECT 1 AS one": "there is no FROM",

@@ -1,0 +1,243 @@
+"""What of a SELECT no block can be: refused with its line, the reason, and what to write. No Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from sqlglot import exp
+from sqlglot.optimizer.scope import Scope, traverse_scope
+
+from fk_pipeline.blocks.aggregates import refuse_order
+from fk_pipeline.blocks.calls import Call, calls_in
+from fk_pipeline.spec.determinism import function_of, is_not_of_the_row, moment_in
+from fk_pipeline.spec.sql import DIALECT, Column, SqlTextError
+
+JOINS = {"": "", "INNER": "", "CROSS": "", "LEFT": "LEFT"}
+"""Per kind of join that a block takes, how Spark joins."""
+
+_SEVERAL_ROWS = {
+    "explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "stack",
+    "variant_explode", "variant_explode_outer",
+}  # fmt: skip
+"""Functions that make rows, or several columns, of one."""
+
+
+def not_taken(node: exp.Expr, why: str) -> NoReturn:
+    """Refuses a part of the query.
+
+    Raises:
+        SqlTextError: always.
+    """
+    text = " ".join(node.sql(dialect=DIALECT).split())
+    raise SqlTextError(f"{_line_of(node)}{why} (in {text[:80]!r})")
+
+
+def _line_of(node: exp.Expr) -> str:
+    """Returns the line of a node in the query, from 1, as the beginning of a message; empty if it is not known."""
+    above: exp.Expr | None = node
+    while above is not None:
+        lines = (one.meta.get("line") for one in above.walk())
+        found = next((line for line in lines if line is not None), None)
+        if found is not None:
+            return f"line {found}: "
+        above = above.parent
+    return ""
+
+
+def refuse_parts(tree: exp.Expr) -> None:
+    """Refuses what no block has, in any part of a query."""
+    for node in tree.walk():
+        _refuse_subquery(node)
+        _refuse_source(node)
+        _refuse_clause(node)
+        _refuse_function(node)
+
+
+def refuse_orders(text: str) -> None:
+    """Refuses functions whose value depends on the order of the rows, but for those of windows, which are ordered."""
+    for call in calls_in(text):
+        over = rf"{re.escape(call.whole)}\s*(ignore\s+nulls\s*|respect\s+nulls\s*)?over\b"
+        if not re.search(over, text, re.IGNORECASE):
+            _refuse_order_of(call, text)
+
+
+def _refuse_order_of(call: Call, text: str) -> None:
+    """Refuses a function whose value depends on the order of the rows, with the line in which it is called first."""
+    try:
+        refuse_order([call])
+    except SqlTextError as error:
+        found = re.search(rf"\b{call.name}\s*\(", text, re.IGNORECASE)
+        line = "" if found is None else f"line {text.count(chr(10), 0, found.start()) + 1}: "
+        raise SqlTextError(f"{line}{error}") from None
+
+
+def _refuse_subquery(node: exp.Expr) -> None:
+    if isinstance(node, exp.SetOperation):
+        not_taken(node, f"{node.key.upper()} joins two SELECTs; keep each in a pipeline of its own")
+    over_query = isinstance(node, (exp.Exists, exp.Any, exp.All)) and node.find(exp.Query) is not None
+    if over_query or (isinstance(node, exp.In) and node.args.get("query")):
+        not_taken(node, f"{node.key.upper()} over a subquery; join a grouped subquery in FROM")
+    if isinstance(node, exp.Subquery) and not isinstance(node.parent, (exp.From, exp.Join)):
+        not_taken(node, "a subquery as a value; join it in FROM")
+    if isinstance(node, exp.Subquery) and not isinstance(node.this, exp.Query):
+        not_taken(node, "a join in parentheses; write the tables one after the other, each with its own ON")
+
+
+def _refuse_source(node: exp.Expr) -> None:
+    if isinstance(node, (exp.Lateral, exp.Pivot, exp.TableSample, exp.Hint, exp.Values, exp.Version)):
+        not_taken(node, f"{node.key.upper()} is not possible; write the query without it")
+    if isinstance(node, exp.QueryTransform):
+        not_taken(node, "TRANSFORM calls a program; write the query without it")
+    if isinstance(node, exp.With) and node.recursive:
+        not_taken(node, "WITH RECURSIVE is not possible; write the query without it")
+    if isinstance(node, exp.TableAlias) and node.columns:
+        not_taken(node.parent or node, "a list of column names; name each column with AS in a subquery")
+    if isinstance(node, exp.Join):
+        how = " ".join(filter(None, (node.method, node.side, node.kind))).upper()
+        if how not in JOINS and how != "LEFT OUTER":
+            not_taken(node, f"{how} JOIN; a query takes JOIN and LEFT JOIN")
+
+
+def _refuse_clause(node: exp.Expr) -> None:
+    if isinstance(node, (exp.Placeholder, exp.Parameter)):
+        not_taken(node, "a query has no parameters; write the value")
+    if isinstance(node, (exp.Rollup, exp.Cube, exp.GroupingSets)):
+        not_taken(node, "ROLLUP, CUBE and GROUPING SETS group several times; write a query for each grouping")
+    if isinstance(node, exp.Group) and (node.args.get("all") or node.args.get("totals")):
+        not_taken(node, "GROUP BY ALL; name the groups")
+    if isinstance(node, exp.Fetch):
+        not_taken(node, "FETCH is not of Spark; write LIMIT and the number")
+    if isinstance(node, exp.Offset):
+        not_taken(node, "OFFSET: LIMIT goes without OFFSET; rank the rows with ROW_NUMBER() in a subquery")
+    if isinstance(node, exp.Limit) and node.expressions:
+        not_taken(node, "LIMIT with BY is not of Spark; write QUALIFY ROW_NUMBER() OVER (PARTITION BY ...) <= n")
+    if isinstance(node, exp.Limit) and not node.expression.is_int:
+        not_taken(node, "LIMIT takes a number")
+    if isinstance(node, exp.Distinct) and node.args.get("on") is not None:
+        not_taken(node, "DISTINCT ON is not possible")
+    if isinstance(node, exp.DataType) and node.this == exp.DType.TIME:
+        not_taken(node.parent or node, "the type TIME is not possible")
+    if isinstance(node, exp.Star):
+        place = node.parent.parent if isinstance(node.parent, exp.Column) else node.parent
+        if not isinstance(place, (exp.Select, exp.Count)):
+            not_taken(place or node, "a star among arguments; name the columns")
+
+
+def _refuse_function(node: exp.Expr) -> None:
+    name = function_of(node)
+    if name == "identifier":
+        not_taken(node, "identifier() names a table, a column or a function by a text; write the name itself")
+    if is_not_of_the_row(node):
+        not_taken(node, f"{name}() is not deterministic, or knows the time: a row computed again would change")
+    if name in _SEVERAL_ROWS:
+        not_taken(node, f"{name}() makes several rows of one, or several columns; make them in the table that is read")
+
+
+def refuse_unknown_tables(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> None:
+    """Refuses a table that is neither an input nor a CTE."""
+    ctes = {one.alias.lower() for one in tree.find_all(exp.CTE)}
+    for table in tree.find_all(exp.Table):
+        if table.name.lower() not in ctes | {*inputs} or table.db:
+            shown = table.sql(dialect=DIALECT)
+            not_taken(table, f"{shown} is no input; inputs are {', '.join(inputs)}")
+
+
+def refuse_unresolved(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> None:
+    """Refuses the first column that no table has, or more than one."""
+    for scope in traverse_scope(tree):
+        have = _columns_in(scope, inputs)
+        joined_by = {one.name.lower() for join in scope.find_all(exp.Join) for one in join.args.get("using") or ()}
+        for column in scope.columns:
+            _refuse_one_unresolved(column, have, joined_by)
+
+
+def refuse_excepted(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> None:
+    """Refuses `* EXCEPT (column)` with a column that the star does not have."""
+    for scope in traverse_scope(tree):
+        have = _columns_in(scope, inputs)
+        for one in scope.expression.selects if isinstance(scope.expression, exp.Select) else ():
+            star, table = (one.this, one.table.lower()) if isinstance(one, exp.Column) else (one, "")
+            left_out = star.args.get("except_") or () if isinstance(star, exp.Star) else ()
+            there = [name for alias, names in have.items() if table in ("", alias) for name in names]
+            for column in left_out:
+                if "*" not in there and column.name.lower() not in there:
+                    not_taken(one, f"{column.name} is no column to be left out; there are {', '.join(there)}")
+
+
+def refuse_same_names(tree: exp.Select) -> None:
+    """Refuses a column of a subquery that has two of its name; names are resolved."""
+    for scope in traverse_scope(tree):
+        for column in scope.columns:
+            source = scope.sources.get(column.table)
+            inner = source.expression if isinstance(source, Scope) else None
+            names = inner.named_selects if isinstance(inner, exp.Query) else []
+            if names.count(column.name) > 1:
+                not_taken(column, f"{column.table} has two columns {column.name!r}; give one another name with AS")
+
+
+def _columns_in(scope: Scope, inputs: Mapping[str, Sequence[Column]]) -> dict[str, list[str]]:
+    """Returns per table of a FROM the names of its columns, in lower case."""
+    have: dict[str, list[str]] = {}
+    for alias, (_, source) in scope.selected_sources.items():
+        inner = source.expression if isinstance(source, Scope) else source
+        columns = inputs.get(inner.name.lower(), ())
+        names = inner.named_selects if isinstance(inner, exp.Query) else [one.name for one in columns]
+        have[alias.lower()] = [name.lower() for name in names]
+    return have
+
+
+def _refuse_one_unresolved(column: exp.Column, have: Mapping[str, Sequence[str]], joined_by: set[str]) -> None:
+    table, name = column.table.lower(), column.name.lower()
+    if table and table not in have:
+        if not any(table in columns for columns in have.values()):  # else it is a field of a struct
+            not_taken(column, f"no table is called {column.table} here; there are {', '.join(have)}")
+        return
+    owners = [alias for alias, columns in have.items() if {name, "*"} & {*columns} and table in ("", alias)]
+    if len(owners) > 1 and name not in joined_by:
+        of = " and of ".join(owners)
+        not_taken(column, f"{column.name} is a column of {of}; write {owners[0]}.{column.name}, or whose it is")
+    if not owners:
+        some = "; ".join(f"{alias} has {', '.join(have[alias])}" for alias in ([table] if table else have))
+        not_taken(column, f"{column.name} is no column; {some}")
+
+
+def refuse_moments(tree: exp.Expr, text: str, inputs: Mapping[str, Sequence[Column]]) -> None:
+    """Refuses a constant text that Spark may read as a relative day or moment.
+
+    Args:
+        tree: the query, with resolved names.
+        text: as it is written, for the line.
+        inputs: per name in FROM its columns.
+
+    Raises:
+        SqlTextError: there is one.
+    """
+    types: dict[str, set[str]] = {}
+    for columns in inputs.values():
+        for column in columns:
+            types.setdefault(column.name.lower(), set()).add(column.type)
+
+    def type_of(path: tuple[str, ...]) -> str | None:
+        found = types.get(path[-1].lower(), set())
+        return next(iter(found)) if len(found) == 1 else None
+
+    moment = moment_in(tree, type_of)
+    if moment is not None:
+        place = text.find(moment)
+        at = "" if place < 0 else f"line {text.count(chr(10), 0, place) + 1}: "
+        raise SqlTextError(f"{at}{moment} may become the day on which it is computed; write the day, DATE'2024-01-31'")
+
+
+def refuse_window(text: str) -> None:
+    """Refuses Spark's function of time windows, which sqlglot takes for the clause WINDOW.
+
+    Raises:
+        SqlTextError: the text calls it.
+    """
+    found = re.search(r"\b(session_)?window\s*\(", text, re.IGNORECASE)
+    if found is not None:
+        line = text.count("\n", 0, found.start()) + 1
+        instead = "group by date_trunc('HOUR', t), or floor(unix_seconds(t) / 900)"
+        raise SqlTextError(f"line {line}: {found[0].rstrip('( ')}() is not possible; {instead}")

@@ -1,0 +1,207 @@
+"""Resolves the names of a SELECT, and merges the subqueries that are no blocks of their own. No Spark.
+
+sqlglot does most of it; what it would do otherwise than Spark is done here, before it or after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from sqlglot import exp
+from sqlglot.optimizer.merge_subqueries import merge_subqueries
+from sqlglot.optimizer.qualify import qualify
+
+from fk_pipeline.kinds.query.refusals import not_taken
+from fk_pipeline.spec.sql import DIALECT, Column
+
+_UNMERGED = "settings"
+"""An argument of a SELECT that Spark has not: sqlglot merges no subquery that has it."""
+
+_WRITTEN = "written"
+"""What is noted at a COALESCE of the user's, to tell it from those that sqlglot makes of USING."""
+
+OUTPUT = "output"
+"""What is noted at a name in ORDER BY that is one of an output."""
+
+_GREATEST_INT = 2**31 - 1
+
+
+def resolved(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> exp.Select:
+    """Returns a SELECT in which each column has its table, and stars and names of outputs are what they stand for."""
+    tree = tree.copy()
+    _rename_ctes(tree, {}, {*inputs})
+    for select in [*tree.find_all(exp.Select)]:
+        _expand_windows(select)
+        _keep_order(select)
+    for node in tree.find_all(exp.PropertyEQ, exp.ColumnDef):  # names of fields are part of a value, in any case
+        for name in [node.this, *node.this.find_all(exp.Identifier)]:
+            if isinstance(name, exp.Identifier):
+                name.meta["case_sensitive"] = True
+    for call in tree.find_all(exp.Coalesce):
+        call.meta[_WRITTEN] = True
+    schema: dict[str, object] = {name: {c.name: c.type for c in columns} for name, columns in inputs.items()}
+    whole = qualify(tree, schema=schema, dialect=DIALECT, identify=True)
+    for call in [*whole.find_all(exp.Coalesce)]:
+        if not call.meta.get(_WRITTEN):
+            call.replace(call.this)  # of inner and left joins the column of the first table is that of USING
+    assert isinstance(whole, exp.Select)
+    return whole
+
+
+def merged(whole: exp.Select) -> exp.Select:
+    """Returns a resolved SELECT without the subqueries that can be a part of the SELECT around them."""
+    tree = _inlined(whole.copy())
+    for select in tree.find_all(exp.Select):
+        for output in select.selects:
+            value = output.unalias()
+            if value is not output and not _stands_alone(value):
+                value.replace(exp.Paren(this=value.copy()))
+        for source in _unmerged(select):
+            source.this.set(_UNMERGED, [exp.true()])
+    tree = merge_subqueries(tree)
+    assert isinstance(tree, exp.Select)
+    for select in tree.find_all(exp.Select):
+        select.set(_UNMERGED, None)
+        group = select.args.get("group")
+        for value in [*(one.unalias() for one in select.selects), *(group.expressions if group is not None else ())]:
+            if isinstance(value, exp.Paren):
+                value.replace(value.unnest())
+        _without_positions(select)
+    return tree
+
+
+def _unmerged(select: exp.Select) -> Iterator[exp.Subquery]:
+    """Yields the subqueries in FROM that sqlglot would merge, and whose rows or values would be others then."""
+    ranks = select.args.get("qualify") is not None or any(
+        one.find_ancestor(exp.Select) is select for one in select.find_all(exp.Window)
+    )
+    for place in (select.args["from_"], *(select.args.get("joins") or ())) if select.args.get("from_") else ():
+        source = place.this
+        made = [one.unalias() for inner in source.find_all(exp.Select) for one in inner.selects]
+        is_computed = any(not isinstance(one, exp.Column) for one in made)
+        if not isinstance(source, exp.Subquery):
+            continue
+        if isinstance(place, exp.Join) and place.side == "LEFT" and is_computed:
+            yield source  # without a partner its values are null, whatever they are computed of
+        elif ranks and any(one.find(exp.Window) is not None for one in made):
+            yield source  # a window function takes no other
+
+
+def as_group(value: exp.Expr) -> exp.Expr:
+    """Returns an expression for GROUP BY, where a whole number would be a position."""
+    number = value.this if isinstance(value, exp.Neg) else value
+    if isinstance(number, exp.Literal) and number.is_int and int(number.name) <= _GREATEST_INT:
+        return exp.cast(value.copy(), "INT")
+    return value.copy()
+
+
+def _without_positions(select: exp.Select) -> None:
+    """Replaces positions in GROUP BY by what stands there; sqlglot leaves those of literals."""
+    group = select.args.get("group")
+    if group is None:
+        return
+    for one in [*group.expressions]:
+        if isinstance(one, exp.Literal) and one.is_int:
+            if not 0 < int(one.name) <= len(select.selects):
+                not_taken(group, f"GROUP BY {one.name}: there is no column of this number")
+            one.replace(as_group(select.selects[int(one.name) - 1].unalias()))
+
+
+def _stands_alone(value: exp.Expr) -> bool:
+    """Returns whether an expression can stand at any place without parentheses."""
+    if isinstance(value, (exp.Column, exp.Literal, exp.Paren)):
+        return True
+    return isinstance(value, exp.Func) and not isinstance(value, (exp.Binary, exp.Unary, exp.Predicate))
+
+
+def _rename_ctes(query: exp.Expr, names: Mapping[str, str], taken: set[str]) -> None:
+    """Gives each CTE a name that no input and no other CTE has, in itself and where it is read."""
+    there = dict(names)
+    with_ = query.args.get("with_")
+    for cte in with_.expressions if with_ is not None else ():
+        _rename_ctes(cte.this, there, taken)
+        old, number = cte.alias.lower(), 0
+        new = old
+        while new in taken:
+            number += 1
+            new = f"{old}_{number}"
+        taken.add(new)
+        there[old] = new
+        cte.args["alias"].set("this", _name(new))
+    for node in query.walk(prune=lambda one: one is not query and isinstance(one, (exp.Select, exp.With))):
+        if isinstance(node, exp.With):
+            continue
+        if isinstance(node, exp.Select) and node is not query:
+            _rename_ctes(node, there, taken)
+        if isinstance(node, exp.Table) and not node.db and node.name.lower() in there:
+            alias = node.alias_or_name
+            node.set("this", _name(there[node.name.lower()]).update_positions(node.this))
+            node.set("alias", exp.TableAlias(this=_name(alias)))
+
+
+def _inlined(tree: exp.Select) -> exp.Select:
+    """Returns a query in which a CTE that is named once stands where it is named."""
+    for cte in [*tree.find_all(exp.CTE)]:
+        named = [one for one in tree.find_all(exp.Table) if one.name == cte.alias and not one.db]
+        if len(named) == 1:
+            named[0].replace(exp.Subquery(this=cte.this, alias=exp.TableAlias(this=_name(named[0].alias_or_name))))
+            with_ = cte.parent
+            cte.pop()
+            if isinstance(with_, exp.With) and not with_.expressions:
+                with_.pop()
+    return tree
+
+
+def _expand_windows(select: exp.Select) -> None:
+    """Writes what WINDOW defines in each OVER that names it."""
+    defined = {one.name.lower(): one for one in select.args.get("windows") or ()}
+    parts = ("partition_by", "order", "spec")
+
+    def of(window: exp.Expr, seen: frozenset[str]) -> exp.Expr:
+        name = window.alias.lower()
+        if not name:
+            return window
+        if any(window.args.get(part) for part in parts):
+            not_taken(window, f"OVER ({name} ...) adds to a window; write the whole of it")
+        if name not in defined or name in seen:
+            not_taken(window, f"WINDOW defines no {name}")
+        return of(defined[name], seen | {name})
+
+    for window in [*select.find_all(exp.Window)]:
+        if window.find_ancestor(exp.Select) is select and window.arg_key != "windows":
+            found = of(window, frozenset())
+            if found is not window:
+                window.set("alias", None)
+                for part, value in found.copy().args.items():
+                    if part in parts:
+                        window.set(part, value)
+    select.set("windows", None)
+
+
+def _keep_order(select: exp.Select) -> None:
+    """Marks the names of outputs in ORDER BY with LIMIT: as Spark has it, they are not those of columns of FROM."""
+    order = select.args.get("order")
+    if order is None or select.args.get("limit") is None:
+        return
+    outputs = {one.alias_or_name.lower(): one.unalias() for one in select.selects if not one.is_star}
+    for column in [*order.find_all(exp.Column)]:
+        made = outputs.get(column.parts[0].name.lower())
+        if made is None or (len(column.parts) > 1 and isinstance(made, exp.Column)):
+            continue
+        if len(column.parts) > 1:
+            if column.table.lower() not in {one.alias_or_name.lower() for one in _sources(select)}:
+                not_taken(column, "ORDER BY a field of a computed column; give the field a name in a subquery")
+        elif column.find_ancestor(exp.AggFunc) is None:
+            name = _name(column.name.lower())
+            name.meta[OUTPUT] = True
+            column.replace(name)
+        elif not isinstance(made, exp.Column):
+            not_taken(column, f"ORDER BY an aggregate of {column.name}, which is a column of the result; rename it")
+
+
+def _sources(select: exp.Select) -> list[exp.Expr]:
+    return [one.this for one in (select.args.get("from_"), *(select.args.get("joins") or ())) if one is not None]
+
+
+def _name(name: str) -> exp.Identifier:
+    return exp.Identifier(this=name, quoted=True)

@@ -1,0 +1,130 @@
+"""The blocks of a query compute what Spark computes of its text: what SQLite cannot tell, over temporary views."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from fk_pipeline.kinds.query.parsing import parse_query
+from fk_pipeline.spec.sql import parse_columns
+
+FACT = "id BIGINT, dim BIGINT, kind BIGINT, v BIGINT, s STRING, n DECIMAL(10,2), dt DATE"
+FACT += ", st STRUCT<Aa: INT>, arr ARRAY<INT>"
+ROWS = {
+    "fact": (
+        FACT,
+        "(1, 1, 1, 5, 'a', 1.50, '2024-01-31', struct(1), array(1, 2))",
+        "(2, 2, 1, 6, 'it''s', 2.25, '2024-02-29', struct(2), array(4))",
+        "(3, 2, 2, NULL, 'b1,c2', NULL, NULL, NULL, NULL)",
+        "(4, 9, 1, 2, '01', 3.33, '2023-12-31', struct(NULL), array())",
+        "(5, NULL, 2, 2, NULL, 0.00, '2024-05-05', struct(1), array(7, 8))",
+        "(6, 3, 3, -3, 'a%b', -7.77, '2024-07-01', struct(9), array(9))",
+    ),
+    "dim": ("id BIGINT, region BIGINT, w BIGINT", "(1, 1, 10)", "(2, NULL, 20)", "(3, 2, NULL)", "(7, 2, 70)"),
+    "region": ("id INT, zone BIGINT", "(1, 100)", "(2, 200)", "(0, 900)"),
+}
+BLOCK = "block_of_"
+TEXTS = [
+    # a merged subquery keeps its parentheses
+    (
+        "SELECT x.id, NOT x.m AS m, x.a[0] AS a, x.b BETWEEN 1 AND 9 AS b, -x.b AS c, x.b::STRING AS t, "
+        "x.b || 'z' AS z "
+        "FROM (SELECT id, s RLIKE 'a' AS m, arr || arr AS a, v - 1 AS b FROM fact WHERE size(arr) > 0) x"
+    ),
+    # names of outputs in ORDER BY
+    "SELECT id, -v AS v FROM fact ORDER BY v + 0, id LIMIT 2",
+    "SELECT id, -v AS v FROM fact ORDER BY 10 * kind + v, id LIMIT 2",
+    "SELECT id, -v AS v FROM fact f ORDER BY f.v + 0, id LIMIT 2",
+    "SELECT DISTINCT kind % 2 AS kind FROM fact ORDER BY kind + 1 LIMIT 1",
+    "SELECT kind, SUM(v) AS v FROM fact GROUP BY kind ORDER BY -v LIMIT 1",
+    "SELECT kind, SUM(v) AS s FROM fact GROUP BY kind ORDER BY s - COUNT(*), kind LIMIT 1",
+    "SELECT id, 7 AS a FROM fact ORDER BY 2, 1 LIMIT 2",
+    # functions are those that are written
+    (
+        "SELECT id, to_char(n, '999.99') AS a, log10(id) AS b, date_sub(dt, 3) AS c, unix_date(dt) AS e, "
+        "nvl(v, 2) AS g, shiftleft(v, 2) AS j, v << 2 AS k, mod(v, 2) AS l, array_size(arr) AS m, char_length(s) AS n, "
+        "space(2) AS p, levenshtein(s, 'abc', 2) AS q, parse_json('{\"a\": 1}')::STRING AS r, datediff(DAY, "
+        "dt, dt) AS o, "
+        "timestampadd(DAY, 1, dt) AS t, substr(s, 2) AS u, position('a' IN s) AS w, trim(LEADING 'a' FROM s) AS x, "
+        "exists(arr, i -> i > 1) AS y, decode(v, 5, 'five', 'other') AS z FROM fact"
+    ),
+    (
+        "SELECT kind, percentile_cont(0.5) WITHIN GROUP (ORDER BY v) AS a, any(v > 1) AS c, some(v > 5) AS e, "
+        "mean(v) AS f, percentile_disc(0.5) WITHIN GROUP (ORDER BY v DESC) AS b, std(v) AS g, try_sum(v) AS h "
+        "FROM fact GROUP BY kind"
+    ),
+    "SELECT x.s, r.zone FROM (SELECT kind, try_sum(v) AS s FROM fact GROUP BY kind) x JOIN region r ON r.id = x.kind",
+    "SELECT id FROM fact WHERE s LIKE ANY ('a', 'it%') OR s LIKE ALL ('b1%', '%c2')",
+    r"SELECT '\%\_x\d' AS a, 'a' 'b' AS c, r'\d' AS e, 'q\'' AS q, id FROM dim",
+    # fields are called as they are written
+    "SELECT to_json(STRUCT(V AS Big, V)) AS j, st.aA AS f, to_json(CAST(struct(v) AS STRUCT<Aa: INT>)) AS c FROM fact",
+    (
+        "SELECT to_json(struct(x.a)) AS j, to_json(struct(x.q, x.a AS B)) AS k "
+        "FROM (SELECT v + 1 AS a, v AS q FROM fact) x"
+    ),
+    # a CTE with the name of an input
+    (
+        "WITH x AS (SELECT id, v FROM fact), fact AS (SELECT id, w AS v FROM dim) "
+        "SELECT x.id, x.v, fact.v AS w FROM x JOIN fact ON x.id = fact.id"
+    ),
+    # windows with names
+    (
+        "SELECT id, SUM(v) OVER w AS a, COUNT(*) OVER (u) AS b, FIRST_VALUE(v) IGNORE NULLS OVER w AS c FROM fact "
+        "WINDOW w AS (PARTITION BY kind ORDER BY id), u AS w"
+    ),
+    # whole numbers are no positions
+    "SELECT DISTINCT 7 AS a, -2 AS b, kind FROM fact",
+    "SELECT DISTINCT 1 AS one FROM fact WHERE id > 100",
+    "SELECT 7 AS a, kind + 1 AS k, COUNT(*) AS n FROM fact GROUP BY a, 2",
+    "SELECT x.kind, COUNT(*) AS n FROM (SELECT 7 AS one, kind FROM fact) x GROUP BY x.one, x.kind",
+    # QUALIFY reads columns of FROM, and comes before DISTINCT, ORDER BY and LIMIT
+    "SELECT id, -v AS v FROM fact QUALIFY ROW_NUMBER() OVER (PARTITION BY kind ORDER BY v) = 1 AND v > 1",
+    "SELECT DISTINCT kind FROM fact QUALIFY ROW_NUMBER() OVER (PARTITION BY kind ORDER BY id) < 3",
+    "SELECT id FROM fact QUALIFY ROW_NUMBER() OVER (PARTITION BY kind ORDER BY id) < 3 ORDER BY v + id, id LIMIT 2",
+    (
+        "SELECT x.id, x.r FROM (SELECT id, RANK() OVER (ORDER BY id) AS r FROM fact) x "
+        "QUALIFY ROW_NUMBER() OVER (PARTITION BY x.r ORDER BY x.id) = 1"
+    ),
+    # USING has the column of the first table
+    "SELECT * FROM region r LEFT JOIN dim d USING (id)",
+]
+
+
+@pytest.fixture
+def tables(spark: SparkSession) -> Iterator[None]:
+    """Makes the tables, as temporary views; drops all such views in the end."""
+    for name, (ddl, *rows) in ROWS.items():
+        columns = parse_columns(ddl)
+        cast = ", ".join(f"CAST({one.name} AS {one.type}) AS {one.name}" for one in columns)
+        called = ", ".join(one.name for one in columns)
+        spark.sql(f"SELECT {cast} FROM VALUES {', '.join(rows)} AS t({called})").createOrReplaceTempView(name)
+    yield
+    for row in spark.sql("SHOW VIEWS").collect():
+        if row["viewName"] in ROWS or row["viewName"].startswith(BLOCK):
+            spark.catalog.dropTempView(row["viewName"])
+
+
+def by_blocks(spark: SparkSession, text: str) -> tuple[DataFrame, tuple[str, ...]]:
+    """Returns the rows of the last block of a query, and the names of its columns."""
+    query = parse_query(text, {name: parse_columns(ddl) for name, (ddl, *_) in ROWS.items()})
+    made = {name: name for name in ROWS}
+    for block in query.blocks:
+        made[block.name] = f"{BLOCK}{block.name}"
+        frame = spark.sql(block.of({one.name: made[one.relation] for one in block.aliases}))
+        frame.createOrReplaceTempView(made[block.name])
+    return frame, query.columns
+
+
+@pytest.mark.usefixtures("tables")
+def test_the_blocks_compute_what_spark_computes(spark: SparkSession) -> None:
+    differ = {}
+    for text in TEXTS:
+        expected, (found, names) = spark.sql(text), by_blocks(spark, text)
+        types = [[field.dataType for field in frame.schema.fields] for frame in (found, expected)]
+        rows = [Counter(map(repr, frame.collect())) for frame in (found.toDF(*names), expected)]
+        if rows[0] != rows[1] or types[0] != types[1] or [*names] != expected.columns:
+            differ[text] = (rows, types, names)
+    assert differ == {}
