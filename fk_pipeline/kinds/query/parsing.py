@@ -261,11 +261,11 @@ def _order_key(key: exp.Expr, tree: exp.Select) -> tuple[exp.Expr, bool]:
     """Returns an expression of ORDER BY, and whether it is over the outputs of a SELECT; else it is over its tables."""
     root = exp.Paren(this=key.copy())
     made = {one.alias_or_name: one.unalias() for one in tree.selects}
-    bare: list[exp.Expr] = [one for one in root.find_all(exp.Column) if not one.table and one.name in made]
-    bare += [one for one in root.find_all(exp.Identifier) if one.meta.get(OUTPUT)]
-    of_tables = any(one.table for one in root.find_all(exp.Column))
-    shown = not of_tables and root.find(exp.AggFunc, exp.Window) is None
-    for one in bare:
+    columns = [*root.find_all(exp.Column)]
+    outputs: list[exp.Expr] = [one for one in columns if one.name in made and (not one.table or made[one.name] == one)]
+    shown = len(outputs) == len(columns) and root.find(exp.AggFunc, exp.Window) is None
+    outputs += [one for one in root.find_all(exp.Identifier) if one.meta.get(OUTPUT)]
+    for one in outputs:
         one.replace(exp.column(_named(one.name)) if shown else exp.paren(made[one.name]))
     return root.this, shown
 

@@ -201,6 +201,8 @@ def test_the_blocks_give_what_the_query_says(hundred: int) -> None:
         # whole numbers are no positions
         "SELECT DISTINCT 7 AS a, kind FROM fact",
         "SELECT kind, COUNT(*) AS n FROM fact GROUP BY 1",
+        # a column of FROM in ORDER BY that is one of the SELECT
+        "SELECT DISTINCT f.kind FROM fact f ORDER BY f.kind LIMIT 2",
         # windows with names
         "SELECT id, SUM(v) OVER w AS a, COUNT(*) OVER w AS b FROM fact WINDOW w AS (PARTITION BY kind ORDER BY id)",
     ],
