@@ -40,7 +40,9 @@ def anchor_columns(spec: QuerySpec, tables: Mapping[str, Table], block: Block) -
     return {ANCHOR.format(number): name for number, (name, _) in enumerate(keys)}
 
 
-def table_of(spec: QuerySpec, tables: Mapping[str, Table], block: Block, columns: Typed, numbers: Typed = ()) -> Table:
+def _table_of(
+    spec: QuerySpec, tables: Mapping[str, Table], block: Block, columns: Typed, numbers: Typed, *, hashed: bool
+) -> Table:
     """Returns the table of a block: one row per row of it.
 
     Args:
@@ -49,12 +51,12 @@ def table_of(spec: QuerySpec, tables: Mapping[str, Table], block: Block, columns
         block: the block.
         columns: its columns with their types.
         numbers: the hidden columns of groups that are kept by arithmetic.
+        hashed: whether its rows are told apart by a hash, beside the key of the anchor (`_is_hashed`).
     """
     anchors: Typed = ()
     if block.unit is not Unit.GROUP:
         keys = relation_keys(spec, tables, block.anchor.relation)
         anchors = tuple((ANCHOR.format(number), kind) for number, (_, kind) in enumerate(keys))
-    hashed = block.unit is Unit.GROUP or not _has_one_row_per_anchor(spec, tables, block)
     key = (*anchors, *(((ROW, "BINARY"),) if hashed else ()))
     part = ((PART, "BINARY"),) if block.unit is Unit.PARTITION else ()
     secret = {column for column in block.columns if _is_secret(spec, block, column)}
@@ -68,18 +70,21 @@ def table_of(spec: QuerySpec, tables: Mapping[str, Table], block: Block, columns
     )
 
 
-def _has_one_row_per_anchor(spec: QuerySpec, tables: Mapping[str, Table], block: Block) -> bool:
-    """Returns whether a row of the anchor is joined to one row at most, so that its key identifies a joined row.
+def _is_hashed(spec: QuerySpec, declared: Mapping[str, Table], block: Block) -> bool:
+    """Returns whether the key of the anchor does not identify a joined row, as far as the pipeline file alone tells.
 
-    That is so if each other table is joined by its whole key, to values of the same type.
+    It does if each other table is joined by its whole key, to values of the same type: a row of the anchor is joined to
+    one row of it at most.
     """
-    kinds = {one.name: _types(spec, tables, one.relation) for one in block.aliases}
+    if block.unit is Unit.GROUP:
+        return True
+    kinds = {one.name: _types(spec, declared, one.relation) for one in block.aliases}
     for one in block.aliases[1:]:
         own, others = kinds[one.name], kinds[one.parent]
         by = {name for name, of in one.equal if own[name] == others[of] and is_compared_as_stored(own[name])}
-        if not {name.lower() for name, _ in relation_keys(spec, tables, one.relation)} <= by:
-            return False
-    return True
+        if not {name.lower() for name, _ in relation_keys(spec, declared, one.relation)} <= by:
+            return True
+    return False
 
 
 def _types(spec: QuerySpec, tables: Mapping[str, Table], relation: str) -> dict[str, str]:
@@ -108,14 +113,15 @@ def layout_of(session: SparkSession, spec: QuerySpec) -> Layout:
         PipelineFileError: Spark refuses a part of the query.
     """
     rows = {name: empty_rows(session, spec, side) for name, side in spec.inputs.items()}
-    tables: dict[str, Table] = {}
+    tables, declared = dict[str, Table](), declared_layout(spec)
     for block in spec.blocks.blocks:
         sums = sums_of(block)
         kinds = _analysed(session, spec, block, rows, sums.analysed() if sums is not None else {})
         columns = tuple((name, kinds[name]) for name in block.columns)
         types = {name: kind for name, kind in kinds.items() if name not in block.columns}
         numbers = () if sums is None or not is_exact(types) else number_columns(sums, types)
-        tables[block.name] = table_of(spec, tables, block, columns, numbers)
+        hashed = ROW in declared[block.name].names  # what needs no Spark must know the keys, too
+        tables[block.name] = _table_of(spec, tables, block, columns, numbers, hashed=hashed)
         rows[block.name] = empty(session, tables[block.name].columns)
     return Layout(tuple(tables.values()))
 
@@ -163,7 +169,8 @@ def declared_layout(spec: QuerySpec) -> Layout:
     tables: dict[str, Table] = {}
     for block in spec.blocks.blocks:
         columns = tuple((name, _declared(spec, tables, block, name)) for name in block.columns)
-        tables[block.name] = table_of(spec, tables, block, columns, _declared_numbers(spec, block))
+        numbers, hashed = _declared_numbers(spec, block), _is_hashed(spec, tables, block)
+        tables[block.name] = _table_of(spec, tables, block, columns, numbers, hashed=hashed)
     return Layout(tuple(tables.values()))
 
 
