@@ -74,7 +74,8 @@ def gone_in_batch(
         place the whole table can be read.
     """
     gone, unread = [file.path for file in found.vanished if file.batch == batch], []
-    for file in (file for side in spec.sides for file in ledger.files.of_side(side) if file.batch == batch):
+    logged = [side for side in spec.sides if spec.definition.input(side).log]  # others are read at the newest version
+    for file in (file for side in logged for file in ledger.files.of_side(side) if file.batch == batch):
         if spec.side(file.side).format != "delta" or are_kept(spec.location(file.path)):
             continue
         state = ledger.state(spec.definition.input(file.side).stage, batch)
