@@ -24,10 +24,14 @@ Counts = dict[int, dict[str, int]]
 class RowSet(Protocol):
     """Rows that are computed or only planned; see `store.materialised.Materialised`."""
 
-    frame: DataFrame
     at_most: int
     local: pa.Table | None
     cached: bool
+
+    @property
+    def frame(self) -> DataFrame:
+        """The rows, for Spark."""
+        ...
 
     def counts(self, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
         """Returns, per batch, the number of rows for every combination of values of some columns."""

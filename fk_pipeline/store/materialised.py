@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -20,21 +21,30 @@ class Materialised:
     """A frame with a bound of its rows, and with the rows themselves if they are in the driver.
 
     Attributes:
-        frame: the rows, for Spark.
         at_most: an upper bound of their number; `UNKNOWN` if there is none.
         local: the rows, if they are in the driver; otherwise None.
         cached: whether reading the rows twice computes them only once.
     """
 
     def __init__(
-        self, frame: DataFrame, at_most: int = UNKNOWN, *, local: pa.Table | None = None, cached: bool = False
+        self,
+        frame: DataFrame | Callable[[], DataFrame],
+        at_most: int = UNKNOWN,
+        *,
+        local: pa.Table | None = None,
+        cached: bool = False,
     ) -> None:
-        """Takes a frame as it is; nothing is computed."""
-        self.frame, self.local = frame, local
+        """Takes a frame as it is, or what makes it when it is needed; nothing is computed."""
+        self._frame, self.local = frame, local
         self.at_most = at_most if local is None else len(local)
         self.cached = cached or local is not None
         self._persisted: DataFrame | None = None
         self._values: dict[tuple[str, ...], pa.Table] = {}
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The rows, for Spark."""
+        return self._frame() if callable(self._frame) else self._frame
 
     @classmethod
     def of(cls, frame: DataFrame, at_most: int | None, few: int) -> Materialised:

@@ -267,14 +267,14 @@ class TableReader:
             wanted = keys.values([*columns.values()])
             assert wanted is not None
             rows = having(rows, pa.table({column: wanted[of] for column, of in columns.items()}))
-            return Materialised(self.frame_of(rows, table, table.names), local=rows)
+            return Materialised(lambda: self.frame_of(rows, table, table.names), local=rows)
         found = self.with_keys(name, keys, columns) if rows is None else self.frame_of(rows, table, table.names)
         return self.cached(found.join(keys_as(keys.frame, columns), [*columns], "left_semi"), None)
 
     def held(self, rows: pa.Table, columns: Sequence[tuple[str, str]]) -> Materialised:
         """Returns rows that are in the driver; `columns` are their names and types."""
         table = Table("", tuple(columns))
-        return Materialised(self.frame_of(rows, table, table.names), local=rows)
+        return Materialised(lambda: self.frame_of(rows, table, table.names), local=rows)
 
     def _looked_up(
         self,
