@@ -11,7 +11,7 @@ from fk_pipeline.kinds.query.blocks import Block, Unit
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.spec.sql import DIALECT
 
-_BY_PLACE = (exp.RowNumber, exp.Ntile, exp.Lag, exp.Lead, exp.FirstValue, exp.LastValue, exp.NthValue)
+_BY_PLACE = ("ROW_NUMBER", "NTILE", "LAG", "LEAD", "FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE", "NTH_VALUE")
 """Window functions whose value depends on which of two rows with the same values in ORDER BY comes first."""
 
 _Named = tuple[str, str]
@@ -59,7 +59,8 @@ def _on_ties(spec: QuerySpec, block: Block, window: exp.Expr) -> str:
     call = window.this
     while isinstance(call, (exp.IgnoreNulls, exp.RespectNulls, exp.Filter)):
         call = call.this
-    if order is None or not (isinstance(call, _BY_PLACE) or counts_rows):
+    function = call.sql(DIALECT).partition("(")[0].upper()
+    if order is None or not (function in _BY_PLACE or counts_rows):
         return ""
     by = [one.this for one in order.expressions]
     columns = (*by, *(window.args.get("partition_by") or ()))
@@ -69,7 +70,7 @@ def _on_ties(spec: QuerySpec, block: Block, window: exp.Expr) -> str:
         return ""
     limited = block.keep is not None and block.anchor.name == "_rows" and block.tree.selects[-1].alias == "_fk_rank"
     shown = [_source(spec, block, one) for one in by]
-    what = "ORDER BY with LIMIT" if limited else call.sql_name() if isinstance(call, exp.Func) else call.sql(DIALECT)
+    what = "ORDER BY with LIMIT" if limited else function
     add = [_source(spec, block, exp.column(name, of)) for of, name in missing if name != "*"] or _hidden(spec, block)
     return (
         f"{block.name}: {what} by {', '.join(shown)}: of rows that are equal there Spark may take another first each "

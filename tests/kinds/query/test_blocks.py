@@ -376,12 +376,6 @@ def test_a_pipeline_file_has_the_inputs_and_the_columns_of_its_query(folder: Pat
         ("lake/customer, key: id", "lake/customer, key: nobody", 5, "nobody"),
         ("key: id}", "key: id, format: csv}", 5, "'format' is given by the table"),
         ("{pipeline: orders.yaml}", "{pipeline: orders.yaml, key: id}", 4, "'key' is given by the result"),
-        (
-            "{pipeline: orders.yaml}",
-            '{path: landing/orders, format: rows, key: id, schema: "id BIGINT, customer BIGINT, total INT"}',
-            4,
-            "an input is a pipeline (pipeline: FILE) or a Delta table (table: PATH)",
-        ),
         ("  orders:", "  Orders:", 4, "must start with a letter a-z"),
         ("name: totals", "name: totals\nrefresh: sometimes", 2, "refresh"),
     ],

@@ -94,6 +94,7 @@ def test_one_file_is_run_asked_withdrawn_and_edited_by_the_command(shop: Shop) -
     assert shop.rows() == {"Bob": 7}
 
 
+@pytest.mark.slow
 def test_its_sensors_bring_what_lands_through_the_query(shop: Shop, spark: SparkSession) -> None:
     defs = definitions([shop.file])
     resources = {"spark": FkSparkResource().use(spark), "landing_zone": LandingZoneResource()}
