@@ -43,6 +43,8 @@ class Alias:
         parent: the earlier alias that an equality joins it to; empty for the anchor.
         path: SQL conditions over these two alone that matching rows meet.
         equal: of those that compare two columns, the column of this table and that of the parent.
+        may_match_none: whether the conditions may hold where the parent, or a table on the way to it, has no row
+            (LEFT JOIN): such rows are not found from this table along the path.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Alias:
     parent: str = ""
     path: tuple[str, ...] = ()
     equal: tuple[tuple[str, str], ...] = ()
+    may_match_none: bool = False
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ def changes(read: Reader, snapshot: Snapshot, name: str, before: Seen, after: Se
         found = changes_here(path, relation.table.names, read.few)
         if found is not None:
             old, new, asked, number = _ends(found, relation)
+            snapshot.knows(name, new, old)
             return Changes(snapshot.held(name, old), snapshot.held(name, new), number, asked)
     versions = read.cached(_versions(changes_between(snapshot.session, path), relation), None)
     asked = _asked(versions, relation) if relation.declared else None
@@ -217,12 +218,12 @@ class BothVersions:
         """Returns the older rows with some keys, given the newer ones; None if Spark must find them."""
         if name not in self.changed:
             return now.local
-        changed, wanted = self.changed[name], keys.values([*columns.values()])
-        if now.local is None or changed.old.local is None or changed.new.local is None or wanted is None:
+        changed = self.changed[name]
+        if now.local is None or changed.old.local is None or changed.new.local is None or keys.local is None:
             return None
         if not self.now.relations[name].is_comparable:
             return None
-        asked = pa.table({column: wanted[of] for column, of in columns.items()})
+        asked = pa.table({column: keys.local[of] for column, of in columns.items()})
         old = changed.old.local.select(now.local.column_names).cast(now.local.schema)
         new = changed.new.local.select(self.now.relations[name].keys)
         return pa.concat_tables([lacking(now.local, new), having(old, asked)])

@@ -292,7 +292,7 @@ def _aliases(tree: exp.Select, relations: Mapping[str, str]) -> tuple[Alias, ...
     names = [*relations]
     where = tree.args.get("where")
     of_where = [*conjuncts(where.this)] if where is not None else []
-    found = [Alias(names[0], relations[names[0]])]
+    found, nullable = [Alias(names[0], relations[names[0]])], set[str]()
     for number, join in enumerate(tree.args.get("joins") or (), start=1):
         alias, how = names[number], JOINS[(join.side or join.kind or "").upper()]
         on = join.args.get("on")
@@ -304,7 +304,10 @@ def _aliases(tree: exp.Select, relations: Mapping[str, str]) -> tuple[Alias, ...
             not_taken(join, f"{alias} is joined without an equality with one earlier table; {write}")
         path = [one for one in conditions if alias in _tables_in(one) and _tables_in(one) <= {alias, parent}]
         equal = tuple(pair for one in path if (pair := _equal(one, alias)) is not None)
-        found.append(Alias(alias, relations[alias], how, parent, tuple(one.sql(DIALECT) for one in path), equal))
+        nullable |= {alias} if how or parent in nullable else set()
+        none = parent in nullable and not equal  # where a column of the parent is null, `=` does not hold
+        sql = tuple(one.sql(DIALECT) for one in path)
+        found.append(Alias(alias, relations[alias], how, parent, sql, equal, none))
     return tuple(found)
 
 

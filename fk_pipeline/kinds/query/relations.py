@@ -16,6 +16,7 @@ from fk_pipeline.kinds.query.blocks import GROUP_VALUE, KEY_PART, ROW, Block, Un
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.tables import anchor_columns, is_compared_as_stored, relation_keys
 from fk_pipeline.spec import quote
+from fk_pipeline.store.local import having, lacking
 from fk_pipeline.store.reader import ABSENT, TableReader, keys_as
 from fk_pipeline.store.schemas import Table, typed_columns
 from fk_pipeline.store.sizes import Sizes
@@ -110,6 +111,7 @@ class Snapshot:
         self.relations, self.session, self.places, self.versions = found, session, places, versions
         self.reader = TableReader(stored, [one.table for one in found.values()])
         self.reader.versions |= versions
+        self._known: dict[str, tuple[pa.Table, pa.Table]] = {}
 
     def rows(self, name: str) -> DataFrame:
         """Returns the rows of a relation."""
@@ -129,9 +131,40 @@ class Snapshot:
             keys: the keys.
             columns: per column of the relation, its name in `keys`.
         """
-        if self.relations[name].stored and self.versions[name] != ABSENT:
-            return self.reader.exactly(name, keys, columns)
-        return self.reader.cached(self.rows(name).join(keys_as(keys.frame, columns), [*columns], "left_semi"), None)
+        relation = self.relations[name]
+        if not relation.stored or self.versions[name] == ABSENT:
+            return self.reader.cached(self.rows(name).join(keys_as(keys.frame, columns), [*columns], "left_semi"), None)
+        found = self._known_with_keys(name, keys, columns) or self.reader.exactly(name, keys, columns)
+        if found.local is not None:
+            self.knows(name, found.local, found.local)
+        return found
+
+    def knows(self, name: str, rows: pa.Table, others: pa.Table) -> None:
+        """Takes rows of a relation, to look them up no more; of the keys of both there are no other rows."""
+        relation = self.relations[name]
+        if not relation.stored or not relation.is_comparable:
+            return
+        by = [*relation.keys]
+        known, keys = self._known.get(name, (rows.slice(0, 0), rows.select(by).slice(0, 0)))
+        known = pa.concat_tables([known, lacking(rows, known.select(by)).cast(known.schema)]).combine_chunks()
+        keys = pa.concat_tables([keys, *(one.select(by).cast(keys.schema) for one in (rows, others))])
+        self._known[name] = known, keys.group_by(by).aggregate([])
+
+    def _known_with_keys(self, name: str, keys: RowSet, columns: Mapping[str, str]) -> RowSet | None:
+        """Returns the rows of `with_keys`, where only those are looked up that are not known; None if none are."""
+        relation = self.relations[name]
+        if name not in self._known or keys.local is None or {*columns} != {*relation.keys}:
+            return None
+        (known, known_keys), kinds = self._known[name], dict(relation.table.columns)
+        asked = pa.table({column: keys.local[of] for column, of in columns.items()})
+        rest, parts = lacking(asked, known_keys), [having(known, asked)]
+        if len(rest):
+            held = self.reader.held(rest, [(key, kinds[key]) for key in columns])
+            found = self.reader.exactly(name, held, {key: key for key in columns})
+            if found.local is None:
+                return None
+            parts.append(found.local.cast(known.schema))
+        return self.held(name, pa.concat_tables(parts).combine_chunks())
 
     def held(self, name: str, rows: pa.Table, *more: tuple[str, str]) -> RowSet:
         """Returns rows in the driver with the columns of a relation, and more (name and type)."""

@@ -11,13 +11,11 @@ A refresh (`docs/concepts/queries.md`) knows nothing of batches. With `then` and
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -26,14 +24,15 @@ from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.effects import CountBy, Effect, Reader, Report, RowSet, Upsert
 from fk_pipeline.errors import StageError
 from fk_pipeline.kinds.query.advice import advice_on
-from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, IS_NOW, KEY_PART, PART, ROW, Alias, Unit
-from fk_pipeline.kinds.query.changes import BothVersions, Changes, changes, local_rows
+from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, IS_NOW, KEY_PART, PART, ROW, Unit
+from fk_pipeline.kinds.query.changes import Changes, changes
+from fk_pipeline.kinds.query.joins import Joins
 from fk_pipeline.kinds.query.keys import refuse_shared_keys, why_unclear
 from fk_pipeline.kinds.query.kind import ADDED, REMOVED, STANDS_FOR, VERSIONS, WRITTEN, standing_for
 from fk_pipeline.kinds.query.relations import Snapshot, more_columns, relations, sql_over
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.sums import ROWS, sums_of
-from fk_pipeline.kinds.query.tables import is_compared_as_stored, means_of
+from fk_pipeline.kinds.query.tables import means_of
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.reader import ABSENT
@@ -61,7 +60,7 @@ class _Part:
     """Rows that the table must have, and what of the table they stand in place of.
 
     Attributes:
-        rows: the rows: key, hash, values; with a null hash a key of which the table must have no row.
+        rows: the rows: key, hash, values.
         keys: the values in `columns` of the stored rows in whose place they stand; None: of all.
         columns: columns of the table.
     """
@@ -89,6 +88,11 @@ class Refresh:
         self.session = read.read(self.block.name).sparkSession
         self.more = more_columns(spec, self.tables, self.block, self.relations)
         self.changes: dict[str, Changes] = {}
+
+    @cached_property
+    def joins(self) -> Joins:
+        """The joins of the block, with what changed."""
+        return Joins(self.read, self.block, self.snapshot, self.changes)
 
     def report(self, why: str) -> Report:
         """Returns what the run tells: whether the block is computed whole and why, and between which versions."""
@@ -154,7 +158,7 @@ class Refresh:
             unclear = why_unclear(self.spec, self.snapshot, name, found)
             if unclear:
                 return unclear
-        return self._many()
+        return self._many() or self.joins.out_of_reach()
 
     def _many(self) -> str:
         """Returns which table has so many changed rows that the whole is cheaper; empty if none has."""
@@ -179,11 +183,15 @@ class Refresh:
         """Returns the rows of the anchors, groups or partitions that changes touch."""
         anchors = self._anchors()
         if not anchors.at_most:
-            return _Part(self.read.read(self.table.name).limit(0).drop(s.BATCH, s.CHANGED_AT), anchors)
+            return self._nothing(anchors)
         if self.block.unit is Unit.ROW:
-            rows = sql_over(self._frames(anchors), lambda tables: self.block.of(tables, self.more))
+            rows = sql_over(self.joins.frames(anchors), lambda tables: self.block.of(tables, self.more))
             return _Part(self._hashed(rows), anchors, tuple(anchors.frame.columns))
         return self._by_group(anchors) if self.sums is None else self._by_arithmetic(anchors)
+
+    def _nothing(self, keys: RowSet) -> _Part:
+        """Returns no rows, in place of no rows."""
+        return _Part(self.read.read(self.table.name).limit(0).drop(s.BATCH, s.CHANGED_AT), keys)
 
     def _both(self) -> list[str]:
         """Returns the aliases of which rows of two versions are joined: the anchor, and those that changed."""
@@ -193,10 +201,12 @@ class Refresh:
         """Returns the groups, or partitions, of joined rows of anchors, then or now, computed from all their rows."""
         values = [f"{sql} AS {GROUP_VALUE.format(number)}" for number, sql in enumerate(self.block.values)]
         of_one, both = values or ["1 AS _fk_one"], self._both()
-        joined = sql_over(self._frames(anchors, both), lambda tables: self.block.joined(tables, of_one, both))
+        joined = sql_over(self.joins.frames(anchors, both), lambda tables: self.block.joined(tables, of_one, both))
         column = ROW if self.block.unit is Unit.GROUP else PART
         touched = with_row_hash(joined.distinct(), column, _values(self.block.by), "FALSE")
         keys = self.read.cached(touched, None)
+        if not keys.at_most:
+            return self._nothing(keys)
         same = [f"{_TOUCHED}.{GROUP_VALUE.format(n)} <=> {sql}" for n, sql in enumerate(self.block.values)]
         frames = self._all() | ({_TOUCHED: keys.frame} if same else {})
 
@@ -209,7 +219,7 @@ class Refresh:
     def _by_arithmetic(self, anchors: RowSet) -> _Part:
         """Returns the groups of joined rows of anchors, from their numbers and what the anchors gave and give."""
         names, groups, both = [*self._kept()], _values(self.block.by), self._both()
-        numbers = sql_over(self._frames(anchors, both), lambda tables: self._numbers(tables, both))
+        numbers = sql_over(self.joins.frames(anchors, both), lambda tables: self._numbers(tables, both))
         # Counts and sums are added by SUM alone: `+` and `*` of long DECIMALs lose digits.
         signed = numbers.selectExpr(*groups, *(f"IF({IS_NOW}, {name}, -{name}) AS {name}" for name in names))
         added = _summed(signed, groups, names)
@@ -219,6 +229,7 @@ class Refresh:
         kinds = dict(self.table.columns)
         sums = [f"CAST({name} AS {kinds[name]}) AS {name}" for name in names]
         rows = keys.frame.drop(*names).join(totals, ROW).selectExpr(*groups, *sums)
+        rows = rows.where(f"{ROWS} > 0") if groups else rows
         return _Part(self._shown(rows), keys, (ROW,))
 
     def _kept(self) -> dict[str, str]:
@@ -234,7 +245,7 @@ class Refresh:
         return f"{sql} GROUP BY {', '.join(by)}" if by else sql
 
     def _shown(self, numbers: DataFrame) -> DataFrame:
-        """Returns groups with the columns of the block, given their numbers; one without rows has no hash."""
+        """Returns groups with the columns of the block, given their numbers."""
         assert self.sums is not None
         types = dict(self.table.columns) | means_of(self.session, self.sums, dict(self.table.columns))
         made = self.sums.values(types)
@@ -246,113 +257,15 @@ class Refresh:
                 {"rows": inner},
                 lambda tables: f"SELECT {', '.join((*kept, *hidden))} FROM {tables['rows']} AS {quote(keep.alias)}",
             )
-        return self._hashed(inner, f"{ROWS} = 0" if self.block.by else "FALSE")
-
-    def _frames(self, anchors: RowSet, both: Collection[str] = ()) -> dict[str, DataFrame]:
-        """Returns, per alias, its rows now, of the anchor only those given; and then, of the aliases in `both`.
-
-        Of a table that is joined to few rows, only those are read that these rows ask for, then or now.
-        """
-        frames, few = dict[str, DataFrame](), dict[str, RowSet]()
-        versions = BothVersions(self.read, self.snapshot, self.changes)
-        for one in self.block.aliases:
-            of = versions if one.name in both else self.snapshot
-            wanted, columns = self._asked(one, few.get(one.parent)) if one.parent else (anchors, self._anchor_columns())
-            if wanted is None or (one.parent and wanted.at_most > self.read.few):
-                frames[one.name] = of.rows(one.relation)
-            else:
-                few[one.name] = of.with_keys(one.relation, wanted, columns)
-                frames[one.name] = few[one.name].frame
-        return frames
-
-    def _anchor_columns(self) -> dict[str, str]:
-        """Returns, per key column of the anchor, its name among anchors."""
-        return {name: ANCHOR.format(n) for n, name in enumerate(self.relations[self.block.anchor.relation].keys)}
-
-    def _asked(self, alias: Alias, parent: RowSet | None) -> tuple[RowSet | None, dict[str, str]]:
-        """Returns the values by which rows of a table are joined to few rows, and per column of it their names there.
-
-        None if reading the table is as good, or it is not joined by columns alone.
-        """
-        names = self._equal(alias)
-        if parent is None or not names or not self.snapshot.is_looked_up(alias.relation):
-            return None, {}
-        return self._distinct([parent], alias.parent, [*names.values()]), names
-
-    def _distinct(self, some: Sequence[RowSet], of: str, names: list[str]) -> RowSet:
-        """Returns the values of some columns of rows of an alias, each once."""
-        local, kinds = local_rows(some), dict(self._columns(self._alias(of).relation).values())
-        if local is not None:
-            values = pa.concat_tables([rows.select(names) for rows in local]).group_by(names).aggregate([])
-            return self.read.held(values, [(name, kinds[name]) for name in names])
-        both = reduce(DataFrame.union, (rows.frame.select(*map(quote, names)) for rows in some))
-        return self.read.cached(both.distinct(), None)
-
-    def _alias(self, name: str) -> Alias:
-        return next(one for one in self.block.aliases if one.name == name)
-
-    def _equal(self, alias: Alias) -> dict[str, str]:
-        """Returns, per column of a table that is equal to one of its parent in matching rows, the name of that column.
-
-        Columns whose values Spark compares otherwise than they are stored, or of two types, are left out.
-        """
-        own, its = (self._columns(one.relation) for one in (alias, self._alias(alias.parent)))
-        pairs = ((own[one], its[other]) for one, other in alias.equal)
-        return {name: of for (name, kind), (of, other) in pairs if kind == other and is_compared_as_stored(kind)}
-
-    def _columns(self, relation: str) -> dict[str, tuple[str, str]]:
-        """Returns the name and type of each column of a relation, by its name in lower case."""
-        return {name.lower(): (name, kind.upper()) for name, kind in self.relations[relation].table.columns}
+        return self._hashed(inner)
 
     def _anchors(self) -> RowSet:
         """Returns the keys of the anchors whose joined rows may differ."""
-        anchor, columns = self.relations[self.block.anchor.relation], self._anchor_columns()
-        parts = [
-            rows
-            for one in self.block.aliases
-            if one.relation in self.changes
-            for rows in self._traced(one, self.changes[one.relation].both)
-        ]
-        local = local_rows(parts)
-        if local is not None and (anchor.is_comparable or not local):
-            kinds = dict(anchor.table.columns)
-            if not local:
-                return self.read.held(pa.table({}), [(name, kinds[key]) for key, name in columns.items()])
-            found = pa.concat_tables([rows.select([*columns]) for rows in local]).group_by([*columns]).aggregate([])
-            return self.read.held(found.rename_columns(columns), [(name, kinds[key]) for key, name in columns.items()])
-        named = [rows.frame.selectExpr(*(f"{quote(key)} AS {of}" for key, of in columns.items())) for rows in parts]
-        return self.read.cached(reduce(DataFrame.unionByName, named).distinct(), None)
-
-    def _traced(self, alias: Alias, rows: Sequence[RowSet]) -> Sequence[RowSet]:
-        """Returns the anchors of rows of a table, found along the joins; maybe some more."""
-        for child, parent in itertools.pairwise(self.block.steps(alias)):
-            names = {of: own for own, of in self._equal(child).items()}
-            wanted = self._distinct(rows, child.name, [*names.values()]) if names else None
-            if wanted is None or wanted.at_most > self.read.few:
-                found = self._matching(child, parent, rows, self.snapshot.rows(parent.relation))
-                rows = [self.read.cached(found, None)]
-                continue
-            parents = self.snapshot.with_keys(parent.relation, wanted, names)
-            if len(names) < len(child.path):  # there are conditions other than the equal columns
-                parents = self.read.cached(self._matching(child, parent, rows, parents.frame), None)
-            rows = [parents]
-        return rows
-
-    @staticmethod
-    def _matching(child: Alias, parent: Alias, rows: Sequence[RowSet], parents: DataFrame) -> DataFrame:
-        """Returns the rows of the parent of a table that some rows of the table match."""
-        on = " AND ".join(child.path)
-
-        def sql(tables: Mapping[str, str]) -> str:
-            of_child, of_parent = (f"{tables[one.name]} AS {quote(one.name)}" for one in (child, parent))
-            return f"SELECT {quote(parent.name)}.* FROM {of_parent} LEFT SEMI JOIN {of_child} ON {on}"
-
-        both = reduce(DataFrame.unionByName, (one.frame for one in rows))
-        return sql_over({child.name: both, parent.name: parents}, sql)
+        return self.joins.anchors()
 
     # ------------------------------------------------------------------------------------------------ what is committed
-    def _hashed(self, rows: DataFrame, gone: str = "FALSE") -> DataFrame:
-        """Returns rows with the hashes of key, partition and values; the last is null where `gone` (SQL) holds."""
+    def _hashed(self, rows: DataFrame) -> DataFrame:
+        """Returns rows with the hashes of key, partition and values."""
         names, groups = self.table.names, _values(self.block.by)
         if PART in names:
             rows = with_row_hash(rows, PART, groups, "FALSE")
@@ -360,14 +273,15 @@ class Refresh:
             prefixes = tuple(one.format("") for one in (ANCHOR, KEY_PART))
             joined = [name for name in rows.columns if name.startswith(prefixes)]
             rows = with_row_hash(rows, ROW, groups if self.block.unit is Unit.GROUP else joined, "FALSE")
-        rows = with_row_hash(rows, s.HASH, self.block.columns, gone)
+        rows = with_row_hash(rows, s.HASH, self.block.columns, "FALSE")
         return rows.select(*[quote(name) for name in names if name not in (s.BATCH, s.CHANGED_AT)])
 
     def upsert(self, part: _Part) -> Upsert:
         """Returns the effect that writes the rows which differ from what is stored, with the versions."""
         name, batch = self.table.name, int(self.read.known[-1])
         is_first = not self.read.rows(name)
-        changed = self._first(part.rows) if is_first else self._differing(part)
+        as_new = (f"'{ADDED}' AS {_DECISION}", f"FALSE AS {s.DELETED}")
+        changed = part.rows.selectExpr("*", *as_new) if is_first else self._differing(part)
         rows = changed.selectExpr("*", f"{batch} AS {s.BATCH}", f"CURRENT_TIMESTAMP() AS {s.CHANGED_AT}")
         all_at_once = is_first and part.keys is None
         kept = self.read.planned(rows, UNKNOWN) if all_at_once else self.read.cached(rows, None)
@@ -376,14 +290,6 @@ class Refresh:
         if all_at_once:  # they are written as they are computed, and counted in the table
             number = max(self.read.few + 1, self.snapshot.number(self.block.anchor.relation))
         return Upsert(name, kept, number, s.DELETED, counted=counted, new=ADDED, metadata=facts, always=True)
-
-    def _first(self, rows: DataFrame) -> DataFrame:
-        """Returns all rows as new ones.
-
-        Groups without rows are found by their number: for a condition on the hash Spark would compute it twice.
-        """
-        there = rows.where(f"{ROWS} > 0") if self.sums is not None and self.block.by else rows
-        return there.selectExpr("*", f"'{ADDED}' AS {_DECISION}", f"FALSE AS {s.DELETED}")
 
     def _differing(self, part: _Part) -> DataFrame:
         """Returns the rows that differ from what is stored, and the keys of those that are gone."""

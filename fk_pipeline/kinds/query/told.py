@@ -42,7 +42,9 @@ def _joined(block: Block, alias: Alias) -> str:
     on = _cut(plain(" AND ".join(alias.path)))
     *between, anchor = [one.name for one in block.steps(alias)[1:]]
     over = f"over {', '.join(between)} " if between else ""
-    return f"{'left ' if alias.how else ''}joined on {on}; a change of it is traced {over}to {anchor}"
+    without = f", and where it is joined to rows that have none of {alias.parent} the whole is computed"
+    traced = f"a change of it is traced {over}to {anchor}{without if alias.may_match_none else ''}"
+    return f"{'left ' if alias.how else ''}joined on {on}; {traced}"
 
 
 def how(spec: QuerySpec, block: Block) -> str:

@@ -21,10 +21,11 @@ RULES = {
     "groups before are touched": "a group that a row left keeps what the row gave it",
     "groups are compared by null-safe equality": "a group with a null is never computed again",
     "values that are not null are counted": "the sum of no values is 0 and not null",
+    "rows are joined to rows that have none on the way": "a row filled with nulls by a LEFT JOIN keeps an old partner",
     "what the clock passed is an anchor": "a row that nobody changes stays in the result, or never comes",
 }
 """Per rule that can be left out, the consequence of leaving it out."""
-OLD, BEFORE, NULL_SAFE, COUNTS, CLOCK = RULES
+OLD, BEFORE, NULL_SAFE, COUNTS, ABSENT, CLOCK = RULES
 
 Row = tuple[Any, ...]
 Rows = Collection[Row]
@@ -62,16 +63,25 @@ class ModelAlias:
     on: tuple[tuple[str, str], ...] = ()
     """Pairs of a column of the parent and an own one."""
     extra: str = ""
+    instead: int | None = None
+    """What a null of the parent is equal to; None: to nothing."""
 
     @property
     def condition(self) -> str:
         """SQL of ON."""
-        parts = [f"{self.parent}.{theirs} = {self.name}.{own}" for theirs, own in self.on]
+        theirs = [f"{self.parent}.{column}" for column, _ in self.on]
+        if self.instead is not None:
+            theirs = [f"COALESCE({one}, {self.instead})" for one in theirs]
+        parts = [f"{one} = {self.name}.{own}" for one, (_, own) in zip(theirs, self.on, strict=True)]
         return " AND ".join([*parts, *([self.extra] if self.extra else [])])
 
     @property
     def keys(self) -> str:
         return ", ".join(f"{self.name}.{column}" for column in self.relation.key)
+
+    def of(self, schema: str) -> str:
+        """SQL: its table in a schema."""
+        return f"{schema}{self.relation.name} AS {self.name}"
 
     def among(self, table: str) -> str:
         """SQL: its key is in a table; keys of blocks may have nulls."""
@@ -107,8 +117,7 @@ class ModelBlock:
     def tables(self, schema: str) -> str:
         """SQL of FROM."""
         first, *rest = self.aliases
-        joined = (f" {j.how} JOIN {schema}{j.relation.name} AS {j.name} ON {j.condition}" for j in rest)
-        return f"{schema}{first.relation.name} AS {first.name}" + "".join(joined)
+        return first.of(schema) + "".join(f" {one.how} JOIN {one.of(schema)} ON {one.condition}" for one in rest)
 
     def recent(self, schema: str) -> str:
         """SQL: the temporal condition, by the clock of a schema."""
@@ -176,9 +185,11 @@ class Maintained:
         """Returns the keys of the anchors whose joined rows may differ.
 
         Old and new versions are traced in the last snapshot: of all changed rows on a path, the one that is nearest to
-        the anchor has an unchanged rest of the way.
+        the anchor has an unchanged rest of the way. Where a row may be joined to rows that have none on the way, all
+        anchors are found.
         """
         found: set[Row] = set()
+        first = block.aliases[0]
         for alias in block.aliases:
             old, new = changes.get(alias.relation.name, ((), ()))
             if self.without == OLD and alias is not block.aliases[0]:
@@ -187,6 +198,9 @@ class Maintained:
                 if versions:
                     self.put("delta", alias.relation.columns, versions)
                     found |= {*self.rows(self._traced(block, alias))}
+                    if self.without != ABSENT and any(self.rows(sql) for sql in self._to_none(block, alias)):
+                        for schema in ("b_", "a_"):
+                            found |= {*self.rows(f"SELECT {first.keys} FROM {first.of(schema)}")}
         return found
 
     def _passed(self, block: ModelBlock, alias: ModelAlias) -> Rows:
@@ -197,13 +211,25 @@ class Maintained:
         return self.rows(f"SELECT {alias.name}.* FROM a_{alias.relation.name} AS {alias.name} WHERE {passed}")
 
     @staticmethod
+    def _to_none(block: ModelBlock, alias: ModelAlias) -> list[str]:
+        """SQL, per step from an alias to the anchor: the rows of table `delta` which match a parent of nulls there."""
+        by_name = {one.name: one for one in block.aliases}
+        path, here, found = f"delta AS {alias.name}", alias, list[str]()
+        while here.parent:
+            parent = by_name[here.parent]
+            nulls = ", ".join(f"NULL AS {column}" for column in parent.relation.columns)
+            found.append(f"SELECT 1 FROM {path} JOIN (SELECT {nulls}) AS {parent.name} ON {here.condition}")
+            path, here = f"{path} JOIN {parent.of('a_')} ON {here.condition}", parent
+        return found
+
+    @staticmethod
     def _traced(block: ModelBlock, alias: ModelAlias) -> str:
         """SQL: the keys of the anchors of table `delta`, by the joins from an alias to the anchor."""
         by_name = {one.name: one for one in block.aliases}
         path, here = f"delta AS {alias.name}", alias
         while here.parent:
             parent = by_name[here.parent]
-            path += f" JOIN a_{parent.relation.name} AS {parent.name} ON {here.condition}"
+            path += f" JOIN {parent.of('a_')} ON {here.condition}"
             here = parent
         return f"SELECT {here.keys} FROM {path}"
 
@@ -277,8 +303,8 @@ def _random_aliases(rng: random.Random, sources: Sequence[Relation]) -> list[Mod
         own = rng.choice([relation.key[0], rng.choice(relation.columns)])
         less = f"{parent.name}.{rng.choice(parent.relation.columns)} <= {alias}.{rng.choice(relation.columns)}"
         on = ((rng.choice(parent.relation.columns), own),)
-        extra = rng.choice(["", "", "", less])
-        found.append(ModelAlias(alias, relation, rng.choice(["", "LEFT"]), parent.name, on, extra))
+        extra, instead = rng.choice(["", "", "", less]), rng.choice([None, None, 0, 1])
+        found.append(ModelAlias(alias, relation, rng.choice(["", "LEFT"]), parent.name, on, extra, instead))
     return found
 
 
