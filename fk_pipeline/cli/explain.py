@@ -95,5 +95,5 @@ def add_to(app: typer.Typer) -> None:
     )(explain)
     app.command(
         epilog="Example: fk-pipeline impact pipeline.yaml --right-key N14228",
-        short_help="How many rows a change of the right side, or of an input, would touch.",
+        short_help="How many result rows a change of an input would touch.",
     )(impact)
