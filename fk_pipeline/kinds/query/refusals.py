@@ -69,7 +69,7 @@ def _refuse_order_of(call: Call, text: str) -> None:
         refuse_order([call])
     except SqlTextError as error:
         found = re.search(rf"\b{call.name}\s*\(", text, re.IGNORECASE)
-        line = "" if found is None else f"line {text.count(chr(10), 0, found.start()) + 1}: "
+        line = "" if found is None else _line_at(text, found.start())
         raise SqlTextError(f"{line}{error}") from None
 
 
@@ -226,7 +226,7 @@ def refuse_moments(tree: exp.Expr, text: str, inputs: Mapping[str, Sequence[Colu
     moment = moment_in(tree, type_of)
     if moment is not None:
         place = text.find(moment)
-        at = "" if place < 0 else f"line {text.count(chr(10), 0, place) + 1}: "
+        at = "" if place < 0 else _line_at(text, place)
         raise SqlTextError(f"{at}{moment} may become the day on which it is computed; write the day, DATE'2024-01-31'")
 
 
@@ -238,6 +238,11 @@ def refuse_window(text: str) -> None:
     """
     found = re.search(r"\b(session_)?window\s*\(", text, re.IGNORECASE)
     if found is not None:
-        line = text.count("\n", 0, found.start()) + 1
         instead = "group by date_trunc('HOUR', t), or floor(unix_seconds(t) / 900)"
-        raise SqlTextError(f"line {line}: {found[0].rstrip('( ')}() is not possible; {instead}")
+        call = found[0].rstrip("( ")
+        raise SqlTextError(f"{_line_at(text, found.start())}{call}() is not possible; {instead}")
+
+
+def _line_at(text: str, place: int) -> str:
+    """Returns the line of a place in the query, from 1, as the beginning of a message."""
+    return f"line {text.count(chr(10), 0, place) + 1}: "
