@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -21,7 +21,7 @@ from fk_pipeline.blocks.would_land import CHANGED, EFFECT, TOUCHING, effects_on,
 from fk_pipeline.blocks.would_land import REMOVED as GONE
 from fk_pipeline.cdc.table_versions import Seen, table_id
 from fk_pipeline.contract import loaded
-from fk_pipeline.effects import RowSet
+from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import BatchId, Side
@@ -220,12 +220,11 @@ class Supposed(Snapshot):
 class _What(Refresh):
     """A refresh of a block over supposed changes."""
 
-    def __init__(self, read: _Reading, changed: Mapping[str, RowSet], new: str = "") -> None:
+    def __init__(self, read: Reader, changed: Mapping[str, RowSet], new: str = "") -> None:
         """Takes the changes; `new` is an input with a new row of which only the key is known."""
-        given: Any = read
-        super().__init__(given)
+        super().__init__(read)
         self.changes = {
-            name: of_versions(given, self.relations[name], rows)
+            name: of_versions(read, self.relations[name], rows)
             for name, rows in changed.items()
             if name in self.block.relations
         }
@@ -278,13 +277,14 @@ class _Supposing:
         self.warehouse, self.session = read.warehouse, read.warehouse.session
         self.tables = {table.name: table for table in layout_of(self.session, spec).tables}
         first = next(one for one in spec.blocks.blocks if name in one.relations)
-        self.first = Refresh(self._reading(first.name))  # type: ignore[arg-type]
+        self.first = Refresh(self._reading(first.name))
         self.relation = self.first.relations[name]
 
-    def _reading(self, stage: str) -> _Reading:
+    def _reading(self, stage: str) -> Reader:
+        """Returns a reader of a block, as far as a refresh that writes nothing reads."""
         found = _Reading(self.warehouse, self.tables, self.spec, self.ledger, stage)
         self.kept.callback(found.release)
-        return found
+        return cast(Reader, found)
 
     def impact(self, key: str | None, file: Path | None, limit: int) -> QueryImpact:
         """Returns the impact of any change of a row, or of the changes in a file."""
