@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
@@ -368,6 +368,16 @@ def _is_comparable(kind: T.DataType) -> bool:
     Python has dates of only 9,999 years.
     """
     return not isinstance(kind, (T.FloatType, T.DoubleType, T.DateType, T.StructType))
+
+
+def distinct(some: Iterable[pa.Table], names: Sequence[str]) -> pa.Table:
+    """Returns the values of some columns of tables, each once; there is at least one table."""
+    return pa.concat_tables([rows.select([*names]) for rows in some]).group_by([*names]).aggregate([])
+
+
+def renamed(keys: pa.Table, columns: Mapping[str, str]) -> pa.Table:
+    """Returns keys under the column names of a table; `columns` maps each of these to the name in `keys`."""
+    return pa.table({column: keys[name] for column, name in columns.items()})
 
 
 def having(rows: pa.Table, keys: pa.Table) -> pa.Table:

@@ -16,7 +16,7 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.commits import row_metadata
-from fk_pipeline.store.local import having
+from fk_pipeline.store.local import having, renamed
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.planner import sendable
 from fk_pipeline.store.schemas import Table
@@ -266,7 +266,7 @@ class TableReader:
         if rows is not None and len(rows) <= self.few:
             wanted = keys.values([*columns.values()])
             assert wanted is not None
-            rows = having(rows, pa.table({column: wanted[of] for column, of in columns.items()}))
+            rows = having(rows, renamed(wanted, columns))
             return Materialised(lambda: self.frame_of(rows, table, table.names), local=rows)
         found = self.with_keys(name, keys, columns) if rows is None else self.frame_of(rows, table, table.names)
         return self.cached(found.join(keys_as(keys.frame, columns), [*columns], "left_semi"), None)
@@ -293,9 +293,9 @@ class TableReader:
         wanted = keys.values([*columns.values()])
         if wanted is None:
             return None
-        named = {column: wanted[name] for column, name in columns.items()}
-        rows = self.warehouse.look_up(table, version, named, names, where)
-        return having(rows, pa.table(named)) if rows is not None and len(columns) > 1 else rows
+        named = renamed(wanted, columns)
+        rows = self.warehouse.look_up(table, version, {name: named[name] for name in columns}, names, where)
+        return having(rows, named) if rows is not None and len(columns) > 1 else rows
 
     def _local(self, rows: pa.Table, table: Table, columns: Sequence[str]) -> DataFrame:
         """Returns few rows in the driver as a frame that `cached` need not compute."""

@@ -18,7 +18,7 @@ from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.kinds.query.blocks import IS_NOW
 from fk_pipeline.kinds.query.relations import Snapshot, TableRead
 from fk_pipeline.spec import quote
-from fk_pipeline.store.local import having, lacking
+from fk_pipeline.store.local import having, lacking, renamed
 from fk_pipeline.store.reader import keys_as
 from fk_pipeline.store.schemas import Table
 
@@ -223,7 +223,7 @@ class BothVersions:
             return None
         if not self.now.relations[name].is_comparable:
             return None
-        asked = pa.table({column: keys.local[of] for column, of in columns.items()})
+        asked = renamed(keys.local, columns)
         old = changed.old.local.select(now.local.column_names).cast(now.local.schema)
         new = changed.new.local.select(self.now.relations[name].keys)
         return pa.concat_tables([lacking(now.local, new), having(old, asked)])

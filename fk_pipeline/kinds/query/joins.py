@@ -18,6 +18,7 @@ from fk_pipeline.kinds.query.changes import BothVersions, Changes, local_rows
 from fk_pipeline.kinds.query.relations import Snapshot, sql_over
 from fk_pipeline.kinds.query.tables import is_compared_as_stored
 from fk_pipeline.spec import quote
+from fk_pipeline.store.local import distinct
 
 
 class Joins:
@@ -39,10 +40,8 @@ class Joins:
         local = local_rows(parts)
         if local is not None and (anchor.is_comparable or not local):
             kinds = dict(anchor.table.columns)
-            if not local:
-                return self.read.held(pa.table({}), [(name, kinds[key]) for key, name in columns.items()])
-            found = pa.concat_tables([rows.select([*columns]) for rows in local]).group_by([*columns]).aggregate([])
-            return self.read.held(found.rename_columns(columns), [(name, kinds[key]) for key, name in columns.items()])
+            found = distinct(local, [*columns]).rename_columns(columns) if local else pa.table({})
+            return self.read.held(found, [(name, kinds[key]) for key, name in columns.items()])
         named = [rows.frame.selectExpr(*(f"{quote(key)} AS {of}" for key, of in columns.items())) for rows in parts]
         return self.read.cached(reduce(DataFrame.unionByName, named).distinct(), None)
 
@@ -100,8 +99,7 @@ class Joins:
         """Returns the values of some columns of rows of an alias, each once."""
         local, kinds = local_rows(some), dict(self._columns(self._alias(of).relation).values())
         if local is not None:
-            values = pa.concat_tables([rows.select(names) for rows in local]).group_by(names).aggregate([])
-            return self.read.held(values, [(name, kinds[name]) for name in names])
+            return self.read.held(distinct(local, names), [(name, kinds[name]) for name in names])
         both = reduce(DataFrame.union, (rows.frame.select(*map(quote, names)) for rows in some))
         return self.read.cached(both.distinct(), None)
 

@@ -16,7 +16,7 @@ from fk_pipeline.kinds.query.blocks import GROUP_VALUE, KEY_PART, ROW, Block, Un
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.tables import anchor_columns, is_compared_as_stored, relation_keys
 from fk_pipeline.spec import quote
-from fk_pipeline.store.local import having, lacking
+from fk_pipeline.store.local import distinct, having, lacking, renamed
 from fk_pipeline.store.reader import ABSENT, TableReader, keys_as
 from fk_pipeline.store.schemas import Table, typed_columns
 from fk_pipeline.store.sizes import Sizes
@@ -148,7 +148,7 @@ class Snapshot:
         known, keys = self._known.get(name, (rows.slice(0, 0), rows.select(by).slice(0, 0)))
         known = pa.concat_tables([known, lacking(rows, known.select(by)).cast(known.schema)]).combine_chunks()
         keys = pa.concat_tables([keys, *(one.select(by).cast(keys.schema) for one in (rows, others))])
-        self._known[name] = known, keys.group_by(by).aggregate([])
+        self._known[name] = known, distinct([keys], by)
 
     def _known_with_keys(self, name: str, keys: RowSet, columns: Mapping[str, str]) -> RowSet | None:
         """Returns the rows of `with_keys`, where only those are looked up that are not known; None if none are."""
@@ -156,7 +156,7 @@ class Snapshot:
         if name not in self._known or keys.local is None or {*columns} != {*relation.keys}:
             return None
         (known, known_keys), kinds = self._known[name], dict(relation.table.columns)
-        asked = pa.table({column: keys.local[of] for column, of in columns.items()})
+        asked = renamed(keys.local, columns)
         rest, parts = lacking(asked, known_keys), [having(known, asked)]
         if len(rest):
             held = self.reader.held(rest, [(key, kinds[key]) for key in columns])

@@ -96,11 +96,7 @@ class Refresh:
 
     def report(self, why: str) -> Report:
         """Returns what the run tells: whether the block is computed whole and why, and between which versions."""
-        both = {name: (self.then[name], self.now[name]) for name in self.moved}
-        moved = [
-            f"{name} {'-' if before is None else before.version} to {'-' if after is None else after.version}"
-            for name, (before, after) in both.items()
-        ]
+        moved = [f"{name} {_version(self.then[name])} to {_version(self.now[name])}" for name in self.moved]
         how = f"whole, {why}" if why else "what changed"
         first = () if self.facts else advice_on(self.spec, self.block)
         return Report(notes=[f"{self.block.name}: {how}; versions of {', '.join(moved) or 'nothing'}", *first])
@@ -330,6 +326,10 @@ def _summed(rows: DataFrame, by: list[str], names: list[str]) -> DataFrame:
 def _values(by: tuple[Any, ...]) -> list[str]:
     """Returns the names of the columns with the values of a group or partition."""
     return [GROUP_VALUE.format(number) for number in range(len(by))]
+
+
+def _version(seen: Seen | None) -> str:
+    return "-" if seen is None else str(seen.version)
 
 
 def _seen(facts: Mapping[str, Any], name: str, now: Seen | None) -> Seen | None:
