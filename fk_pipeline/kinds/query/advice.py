@@ -148,6 +148,8 @@ def _key(spec: QuerySpec, relation: str) -> tuple[str, ...] | None:
     if relation in spec.inputs:
         return tuple(column.name.lower() for column in spec.inputs[relation].key_columns)
     block = spec.blocks.block(relation)
+    if block.branches:
+        return None
     made = {name: _made(block, name) for name in block.columns}
     columns = {name: _named(one) for name, one in made.items() if isinstance(one, exp.Column)}
     if block.unit is Unit.GROUP:

@@ -6,7 +6,7 @@ or groups only. `docs/concepts/queries.md` defines the words.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -14,11 +14,15 @@ from types import MappingProxyType
 import sqlglot
 from sqlglot import exp
 
+from fk_pipeline.kinds.query.trees import conjuncts
 from fk_pipeline.spec.sql import DIALECT, quote
 
 ANCHOR, ROW, PART, GROUP_VALUE, KEY_PART = "_fk_anchor_{}", "_fk_row_key", "_fk_partition", "_fk_group_{}", "_fk_key_{}"
 """Columns: a column of the key of the anchor; a hash of all keys, or of the group; a hash of the partition; a value of
 the group or partition; a column of a key."""
+
+BRANCH = "_fk_branch"
+"""The number of a branch of a UNION ALL, from 0, as a part of the key of its rows."""
 
 IS_NOW = "_fk_is_now"
 """The column of a table with rows of two versions: whether a row is there at the newer one. A row of both is twice."""
@@ -30,6 +34,7 @@ class Unit(StrEnum):
     ROW = "row"
     GROUP = "group"
     PARTITION = "partition"
+    UNION = "union"
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,7 @@ class Alias:
         equal: of those that compare two columns, the column of this table and that of the parent.
         may_match_none: whether the conditions may hold where the parent, or a table on the way to it, has no row
             (LEFT JOIN): such rows are not found from this table along the path.
+        is_single: whether the relation always has one row, which every row is joined to, without a condition.
     """
 
     name: str
@@ -54,6 +60,7 @@ class Alias:
     path: tuple[str, ...] = ()
     equal: tuple[tuple[str, str], ...] = ()
     may_match_none: bool = False
+    is_single: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,8 @@ class Block:
         by: the expressions of GROUP BY, or of PARTITION BY.
         columns: the names of its columns.
         keep: the choice among its rows, if there is one.
+        branches: of a UNION ALL its parts, blocks of the unit row; no two of their aliases have one name. `aliases`
+            are those of all, and `tree` is that of the first.
     """
 
     name: str
@@ -92,6 +101,18 @@ class Block:
     by: tuple[exp.Expr, ...]
     columns: tuple[str, ...]
     keep: Keep | None = None
+    branches: tuple[Block, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Block, ...]:
+        """The branches of a UNION ALL; of any other block itself."""
+        return self.branches or (self,)
+
+    @property
+    def is_one_row(self) -> bool:
+        """Whether it always has exactly one row."""
+        chosen = self.having() or (self.keep is not None and self.keep.where)
+        return self.unit is Unit.GROUP and not self.by and not chosen
 
     @property
     def anchor(self) -> Alias:
@@ -108,12 +129,22 @@ class Block:
         """SQL of each value of the group or partition, over the aliases."""
         return [one.sql(DIALECT) for one in self.by]
 
+    def grouped_by(self, alias: str) -> dict[int, str]:
+        """Returns the values of a group or partition that are columns of one table: number, and name in lower case."""
+        return {
+            number: one.name.lower()
+            for number, one in enumerate(self.by)
+            if isinstance(one, exp.Column) and one.table == alias
+        }
+
     def columns_of(self, alias: str) -> set[str]:
         """Returns the columns that the block reads of one of its tables, in lower case."""
-        return {one.name.lower() for one in self.tree.find_all(exp.Column) if one.table == alias}
+        return {one.name.lower() for part in self.parts for one in part.tree.find_all(exp.Column) if one.table == alias}
 
     def reads(self, column: str) -> set[tuple[str, str]]:
         """Returns (relation, column) of what a column of the block is made of."""
+        if self.branches:
+            return {read for one in self.branches for read in one.reads(column)}
         names = dict(zip(self.columns, range(len(self.columns)), strict=True))
         parts: list[exp.Expr] = [self.tree.selects[names[column]]] if self.keep is None else self._behind(names[column])
         relation = {one.name: one.relation for one in self.aliases}
@@ -126,6 +157,8 @@ class Block:
 
     def plain(self, column: str) -> tuple[str, str] | None:
         """Returns the (relation, column) that a column of the block is as it is; None if it is computed."""
+        if self.branches:
+            return None
         number = self.columns.index(column)
         if self.keep is None:
             made = [self.tree.selects[number].unalias()]
@@ -138,6 +171,8 @@ class Block:
 
     def computed(self, column: str) -> str:
         """Returns the SQL that computes a column of the block, over its tables or over the rows that `keep` is of."""
+        if self.branches:
+            return "; ".join(one.computed(column) for one in self.branches)
         number = self.columns.index(column)
         return self.tree.selects[number].unalias().sql(DIALECT) if self.keep is None else self.keep.columns[number]
 
@@ -166,6 +201,8 @@ class Block:
 
         The condition is met by anchors, or by whole groups or partitions.
         """
+        if self.branches:
+            return " UNION ALL ".join(one.of(tables, more, only) for one in self.branches)
         names = self.columns if self.keep is None else [one.alias_or_name for one in self.tree.selects]
         own = {name: one.unalias().sql(DIALECT) for name, one in zip(names, self.tree.selects, strict=True)}
         selected = ", ".join(f"{sql} AS {quote(name)}" for name, sql in (own | dict(more)).items())
@@ -183,6 +220,23 @@ class Block:
         where = f" WHERE {' AND '.join(f'({one})' for one in conditions)}" if conditions else ""
         return f"SELECT 1 AS one {self._from(tables, number)}{where}"
 
+    def compared_with(self, single: Alias) -> list[tuple[str, str]] | None:
+        """Returns the conditions of WHERE that read a table of one row, each with the only other table in it.
+
+        None if its columns are read elsewhere, too, or beside those of several tables: then it matters to every row.
+        """
+        where, found, inside = self.tree.args.get("where"), list[tuple[str, str]](), set[int]()
+        for one in conjuncts(where.this) if where is not None else ():
+            columns = [*one.find_all(exp.Column)]
+            others = {column.table for column in columns} - {single.name}
+            if len(others) < len({column.table for column in columns}):
+                if len(others) != 1:
+                    return None
+                found.append((others.pop(), one.sql(DIALECT)))
+                inside |= {id(column) for column in columns}
+        everywhere = [one for one in self.tree.find_all(exp.Column) if one.table == single.name]
+        return found if all(id(one) in inside for one in everywhere) else None
+
     def conditions(self) -> list[str]:
         """Returns the conditions of WHERE, as SQL."""
         where = self.tree.args.get("where")
@@ -195,6 +249,8 @@ class Block:
 
     def made_of(self, column: str) -> str | None:
         """Returns a column of the block as SQL over the aliases; None if it is an aggregate, or of a window."""
+        if self.branches:
+            return None
         number = self.columns.index(column)
         if self.keep is not None:
             plain = sqlglot.parse_one(self.keep.columns[number], dialect=DIALECT)
@@ -232,15 +288,15 @@ class Block:
         return found
 
 
-def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
-    """Yields the parts of a condition that AND joins."""
-    if isinstance(condition, exp.Paren):
-        yield from conjuncts(condition.this)
-    elif isinstance(condition, exp.And):
-        yield from conjuncts(condition.left)
-        yield from conjuncts(condition.right)
-    else:
-        yield condition
+def is_same(one: Block, other: Block) -> bool:
+    """Returns whether two blocks have the same rows, under the same names."""
+    if (one.unit, one.columns, one.keep) != (other.unit, other.columns, other.keep):
+        return False
+    if len(one.branches) != len(other.branches):
+        return False
+    if one.branches:
+        return all(is_same(*pair) for pair in zip(one.branches, other.branches, strict=True))
+    return one.aliases == other.aliases and one.tree == other.tree
 
 
 @dataclass(frozen=True, eq=False)

@@ -234,7 +234,11 @@ class _What(Refresh):
             aliases = tuple(_by_key(one, self.block, self.relations[new]) for one in self.block.aliases)
             both = zip(aliases, self.block.aliases, strict=True)
             self.unknown = tuple(one.name for one, was in both if one.path == _NONE != was.path)
-            self.block = replace(self.block, aliases=aliases)
+            by_name = {one.name: one for one in aliases}
+            branches = tuple(
+                replace(one, aliases=tuple(by_name[alias.name] for alias in one.aliases)) for one in self.block.branches
+            )
+            self.block = replace(self.block, aliases=aliases, branches=branches)
 
     @cached_property
     def snapshot(self) -> Snapshot:
@@ -372,7 +376,7 @@ class _Supposing:
             if not any(name in reached and reached[name].at_most for name in block.relations):
                 continue
             what = _What(self._reading(block.name), reached, self.name if new else "")
-            if new and block.unit is not Unit.ROW:
+            if new and block.unit not in (Unit.ROW, Unit.UNION):
                 number = _number(what.anchors())
                 told.append(BlockImpact(block.name, block.anchor.relation, block.unit, number, 0, {}, what.unknown))
                 continue  # which groups they come to is not known

@@ -7,18 +7,28 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from functools import reduce
+from functools import cached_property, reduce
 
 import pyarrow as pa
+import sqlglot
 from pyspark.sql import DataFrame
+from sqlglot import exp
 
 from fk_pipeline.effects import Reader, RowSet
-from fk_pipeline.kinds.query.blocks import ANCHOR, Alias, Block
+from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, Alias, Block
 from fk_pipeline.kinds.query.changes import BothVersions, Changes, local_rows
 from fk_pipeline.kinds.query.relations import Snapshot, sql_over
 from fk_pipeline.kinds.query.tables import is_compared_as_stored
+from fk_pipeline.kinds.query.trees import named
 from fk_pipeline.spec import quote
+from fk_pipeline.spec.sql import DIALECT
 from fk_pipeline.store.local import distinct
+
+_MOST_OF_A_TABLE = 0.3
+"""The share of the groups of a block above which all rows of its tables are read, rather than those of the groups."""
+
+_OLD, _NEW = "_fk_then", "_fk_now"
+"""The names of a table of one row, with the old row and with the new one."""
 
 
 class Joins:
@@ -30,13 +40,18 @@ class Joins:
 
     def anchors(self) -> RowSet:
         """Returns the keys of the anchors whose joined rows may differ."""
-        anchor, columns = self.snapshot.relations[self.block.anchor.relation], self._anchor_columns()
         parts = [
             rows
             for one in self.block.aliases
             if one.relation in self.changes
-            for rows in self._traced(one, self.changes[one.relation].both)
+            for at, changed in self._changed(one)
+            for rows in self._traced(at, changed)
         ]
+        return self._keys_of(parts)
+
+    def _keys_of(self, parts: Sequence[RowSet]) -> RowSet:
+        """Returns the keys of rows of the anchor, each once."""
+        anchor, columns = self.snapshot.relations[self.block.anchor.relation], self._anchor_columns()
         local = local_rows(parts)
         if local is not None and (anchor.is_comparable or not local):
             kinds = dict(anchor.table.columns)
@@ -45,39 +60,141 @@ class Joins:
         named = [rows.frame.selectExpr(*(f"{quote(key)} AS {of}" for key, of in columns.items())) for rows in parts]
         return self.read.cached(reduce(DataFrame.unionByName, named).distinct(), None)
 
+    def _changed(self, alias: Alias) -> list[tuple[Alias, Sequence[RowSet]]]:
+        """Returns the rows that must be traced as a table changed, and the table that they are rows of.
+
+        Of a table of one row these are, in each table that a condition compares with it, the rows for which the
+        condition is another one with the new row than with the old one.
+        """
+        both = self.changes[alias.relation].both
+        if not alias.is_single:
+            return [(alias, both)]
+        found = list[tuple[Alias, Sequence[RowSet]]]()
+        for of, condition in self.block.compared_with(alias) or ():
+            rows = self.snapshot.rows(self._alias(of).relation)
+            passed = self.read.cached(self._passed(alias, of, condition, rows), None)
+            found.append((self._alias(of), [passed]))
+        return found
+
+    def _passed(self, single: Alias, of: str, condition: str, rows: DataFrame) -> DataFrame:
+        """Returns the rows of a table for which a condition with a table of one row is another one than before."""
+        sides = [_over(condition, single.name, side) for side in (_OLD, _NEW)]
+        old, new = (one.frame for one in self.changes[single.relation].both)
+
+        def sql(tables: Mapping[str, str]) -> str:
+            from_ = (
+                f"{tables[of]} AS {quote(of)} CROSS JOIN {tables[_OLD]} AS {_OLD} CROSS JOIN {tables[_NEW]} AS {_NEW}"
+            )
+            return f"SELECT {quote(of)}.* FROM {from_} WHERE NOT (({sides[0]}) <=> ({sides[1]}))"
+
+        return sql_over({of: rows, _OLD: old, _NEW: new}, sql)
+
     def out_of_reach(self) -> str:
-        """Returns which changed rows are joined to rows that have none of a table on the way; empty if none are."""
+        """Returns why not all rows that a change touches can be found along the joins; empty if they can."""
         for one in self.block.aliases:
-            steps = [*itertools.pairwise(self.block.steps(one))]
-            if one.relation not in self.changes or not any(child.may_match_none for child, _ in steps):
+            if one.relation not in self.changes:
                 continue
-            rows: Sequence[RowSet] = self.changes[one.relation].both
-            for child, parent in steps:
-                table = self.snapshot.relations[parent.relation].table
-                none = self.snapshot.session.range(1).selectExpr(
-                    *(f"CAST(NULL AS {t}) AS {quote(n)}" for n, t in table.columns)
-                )
-                if child.may_match_none and self._matching(child, parent, rows, none).limit(1).count():
-                    return f"changed rows of {one.relation} are joined to rows that have none of {parent.name}"
-                rows = self._step(child, parent, rows)
+            why = self._of_every_row(one) if one.is_single else self._of_absent_rows(one)
+            if why:
+                return why
         return ""
+
+    def _of_every_row(self, single: Alias) -> str:
+        """Returns why a changed table of one row touches every row; empty if conditions tell which."""
+        compared, both = self.block.compared_with(single), self.changes[single.relation].both
+        if compared is None or any(rows.at_most != 1 for rows in both):
+            return f"the row of {single.relation} changed, which every row of the block reads"
+        for of, condition in compared:
+            alias = self._alias(of)
+            if any(step.how for step in self.block.steps(alias)):
+                none = self._none(self._alias(of))
+                if self._passed(single, of, condition, none).limit(1).count():
+                    return f"the row of {single.relation} changed, which rows without one of {of} are compared with"
+        return ""
+
+    def _of_absent_rows(self, alias: Alias) -> str:
+        """Returns which changed rows are joined to rows that have none of a table on the way; empty if none are."""
+        steps = [*itertools.pairwise(self.block.steps(alias))]
+        if not any(child.may_match_none for child, _ in steps):
+            return ""
+        rows: Sequence[RowSet] = self.changes[alias.relation].both
+        for child, parent in steps:
+            if child.may_match_none and self._matching(child, parent, rows, self._none(parent)).limit(1).count():
+                return f"changed rows of {alias.relation} are joined to rows that have none of {parent.name}"
+            rows = self._step(child, parent, rows)
+        return ""
+
+    def _none(self, alias: Alias) -> DataFrame:
+        """Returns a row of nulls, as a left join has it where it finds no row of a table."""
+        columns = self.snapshot.relations[alias.relation].table.columns
+        return self.snapshot.session.range(1).selectExpr(*(f"CAST(NULL AS {t}) AS {quote(n)}" for n, t in columns))
 
     def frames(self, anchors: RowSet, both: Collection[str] = ()) -> dict[str, DataFrame]:
         """Returns, per alias, its rows now, of the anchor only those given; and then, of the aliases in `both`.
 
         Of a table that is joined to few rows, only those are read that these rows ask for, then or now.
         """
-        frames, few = dict[str, DataFrame](), dict[str, RowSet]()
-        versions = BothVersions(self.read, self.snapshot, self.changes)
-        for one in self.block.aliases:
-            of = versions if one.name in both else self.snapshot
-            wanted, columns = self._asked(one, few.get(one.parent)) if one.parent else (anchors, self._anchor_columns())
-            if wanted is None or (one.parent and wanted.at_most > self.read.few):
+        return self._joined_to(self.rows_of(anchors, both), both)
+
+    def rows_of(self, anchors: RowSet, both: Collection[str] = ()) -> RowSet:
+        """Returns the rows of anchors, now; and then, if the anchor is in `both`."""
+        of = self._versions if self.block.anchor.name in both else self.snapshot
+        return of.with_keys(self.block.anchor.relation, anchors, self._anchor_columns())
+
+    @cached_property
+    def _versions(self) -> BothVersions:
+        return BothVersions(self.read, self.snapshot, self.changes)
+
+    def _joined_to(self, anchors: RowSet, both: Collection[str] = ()) -> dict[str, DataFrame]:
+        """Returns, per alias, its rows that rows of the anchor may be joined to; and these."""
+        few = {self.block.anchor.name: anchors}
+        frames = {self.block.anchor.name: anchors.frame}
+        for one in self.block.aliases[1:]:
+            of = self._versions if one.name in both else self.snapshot
+            wanted, columns = self._asked(one, few.get(one.parent))
+            if wanted is None or wanted.at_most > self.read.few:
                 frames[one.name] = of.rows(one.relation)
             else:
                 few[one.name] = of.with_keys(one.relation, wanted, columns)
                 frames[one.name] = few[one.name].frame
         return frames
+
+    def of_groups(self, touched: RowSet, groups: int) -> dict[str, DataFrame] | None:
+        """Returns, per alias, its rows that rows of some groups, or partitions, are made of, and perhaps others.
+
+        None if reading all rows is as good, or some of these rows cannot be found by columns.
+
+        Args:
+            touched: the groups, with their values (`GROUP_VALUE`).
+            groups: the number of all groups that are stored.
+        """
+        alias = self._alias_of_groups(touched)
+        if alias is None or touched.at_most > _MOST_OF_A_TABLE * groups:
+            return None
+        own = self._columns(alias.relation)
+        names = {own[column][0]: GROUP_VALUE.format(n) for n, column in self.block.grouped_by(alias.name).items()}
+        values = touched.local.select([*names.values()]) if touched.local is not None else None
+        if values is None or any(column.null_count for column in values.columns):
+            return None
+        kinds = {of: dict(own.values())[name] for name, of in names.items()}
+        wanted = self.read.held(distinct([values], [*kinds]), [*kinds.items()])
+        found = self.snapshot.with_keys(alias.relation, wanted, names)
+        if alias is self.block.anchor:
+            return self._joined_to(found)
+        return self.frames(self._keys_of(self._traced(alias, [found])))
+
+    def _alias_of_groups(self, touched: RowSet) -> Alias | None:
+        """Returns the table by whose columns rows of groups are looked up; None if there is none."""
+        if touched.local is None:
+            return None
+        for one in self.block.aliases:
+            by, own = self.block.grouped_by(one.name), self._columns(one.relation)
+            keys = {key.lower() for key in self.snapshot.relations[one.relation].keys}
+            if not by or one.is_single or not all(is_compared_as_stored(own[name][1]) for name in by.values()):
+                continue
+            if one is self.block.anchor or {*by.values()} & keys or len(by) == len(self.block.by):
+                return one if self.snapshot.is_looked_up(one.relation) else None
+        return None
 
     def _anchor_columns(self) -> dict[str, str]:
         """Returns, per key column of the anchor, its name among anchors."""
@@ -139,7 +256,7 @@ class Joins:
     @staticmethod
     def _matching(child: Alias, parent: Alias, rows: Sequence[RowSet], parents: DataFrame) -> DataFrame:
         """Returns the rows of the parent of a table that some rows of the table match."""
-        on = " AND ".join(child.path)
+        on = " AND ".join(child.path) or "TRUE"
 
         def sql(tables: Mapping[str, str]) -> str:
             of_child, of_parent = (f"{tables[one.name]} AS {quote(one.name)}" for one in (child, parent))
@@ -147,3 +264,12 @@ class Joins:
 
         both = reduce(DataFrame.unionByName, (one.frame for one in rows))
         return sql_over({child.name: both, parent.name: parents}, sql)
+
+
+def _over(condition: str, name: str, other: str) -> str:
+    """Returns a condition in which a table has another name."""
+    tree = sqlglot.parse_one(condition, dialect=DIALECT)
+    for one in tree.find_all(exp.Column):
+        if one.table == name:
+            one.set("table", named(other))
+    return tree.sql(DIALECT)

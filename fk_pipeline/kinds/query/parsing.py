@@ -6,13 +6,15 @@ sqlglot resolves names; what it makes of the text is run by Spark, and `verify` 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from sqlglot import exp
 from sqlglot.errors import OptimizeError, SqlglotError
 from sqlglot.helper import find_new_name
 
-from fk_pipeline.kinds.query.blocks import Alias, Block, Keep, Query, Unit, conjuncts
+from fk_pipeline.kinds.query.blocks import Alias, Block, Keep, Query, Unit, is_same
 from fk_pipeline.kinds.query.kind import RESULT
 from fk_pipeline.kinds.query.refusals import (
     JOINS,
@@ -27,6 +29,18 @@ from fk_pipeline.kinds.query.refusals import (
     refuse_window,
 )
 from fk_pipeline.kinds.query.resolving import OUTPUT, as_group, merged, resolved
+from fk_pipeline.kinds.query.trees import (
+    aliased,
+    column_of,
+    conjuncts,
+    is_grouped,
+    named,
+    own,
+    sources_of,
+    subquery_as,
+    table_as,
+)
+from fk_pipeline.kinds.query.unnesting import unnested
 from fk_pipeline.kinds.query.written import parse_as_known, parse_as_written
 from fk_pipeline.spec.sql import DIALECT, Column, SqlTextError, quote
 from fk_pipeline.store import LEDGER_TABLES
@@ -38,22 +52,27 @@ _RANK, _ORDER = "_fk_rank", "_fk_order_{}"
 """Columns of a block with LIMIT: the place of a row, and the values by which rows are ordered."""
 
 
-def parse_query(text: str, inputs: Mapping[str, Sequence[Column]]) -> Query:
+def parse_query(
+    text: str, inputs: Mapping[str, Sequence[Column]], keys: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Query:
     """Returns the blocks of a query.
 
     Args:
-        text: one SELECT in Spark's dialect.
+        text: one SELECT, or a UNION of some, in Spark's dialect.
         inputs: per name in FROM its columns.
+        keys: per name in FROM the columns that identify a row, as far as they are known.
 
     Raises:
         SqlTextError: it is no such query; the message names the construct, its line, and what to write.
     """
-    tree = _parsed(text)
-    refuse_unknown_tables(tree, inputs)
-    refuse_excepted(tree, inputs)
-    names = _names(tree)
+    written = _parsed(text)
+    refuse_unknown_tables(written, inputs)
+    refuse_excepted(written, inputs)
+    names = _names(_first_select(written))
+    tree = _as_select(written)
     try:
         whole = resolved(tree, inputs)
+        assert isinstance(whole, exp.Select)
         refuse_moments(resolved(parse_as_known(text), inputs), text, inputs)
     except (OptimizeError, SqlglotError) as error:
         refuse_unresolved(tree, inputs)
@@ -62,10 +81,11 @@ def parse_query(text: str, inputs: Mapping[str, Sequence[Column]]) -> Query:
         names = _names_of_star(whole, inputs)
     _refuse_names(names, whole.selects)
     refuse_same_names(whole)
-    return _Taking(inputs).query(merged(whole), tuple(names))
+    known = {name: [key.lower() for key in some] for name, some in keys.items()}
+    return _Taking(inputs).query(merged(unnested(whole, known)), tuple(names))
 
 
-def _parsed(text: str) -> exp.Select:
+def _parsed(text: str) -> exp.Query:
     if "${" in text:
         raise SqlTextError("${...} would be replaced by a variable of Spark's")
     try:
@@ -80,9 +100,31 @@ def _parsed(text: str) -> exp.Select:
         raise SqlTextError(f"not one SELECT: it is {tree.key.upper()}; a query only reads")
     refuse_parts(tree)
     refuse_orders(text)
+    _first_select(tree)
+    return tree
+
+
+def _first_select(tree: exp.Expr) -> exp.Select:
+    """Returns the first SELECT of a UNION, which gives the columns their names; of any other query itself."""
+    while isinstance(tree, (exp.SetOperation, exp.Subquery)):
+        tree = tree.this
     if not isinstance(tree, exp.Select):
         not_taken(tree, "it is no SELECT")
     return tree
+
+
+def _as_select(tree: exp.Query) -> exp.Select:
+    """Returns a UNION as a SELECT of its rows; any other query as it is."""
+    if isinstance(tree, exp.Select):
+        return tree
+    rows = tree.copy()
+    whole = exp.select("*")
+    for clause in ("with_", "order", "limit", "offset"):
+        whole.set(clause, rows.args.get(clause))
+        rows.set(clause, None)
+    while isinstance(rows, exp.Subquery):
+        rows = rows.this
+    return rows if isinstance(rows, exp.Select) else whole.from_(subquery_as(rows, "union"))
 
 
 def _first_line(error: Exception) -> str:
@@ -145,6 +187,9 @@ class _Taking:
             there[cte.alias] = self._derived(cte.this, cte.alias, there)
         tree = tree.copy()
         tree.set("with_", None)
+        union = _only_union(tree)
+        if union is not None:
+            return self.union(union, name, there, names or tuple(tree.named_selects))
         if tree.args.get("limit") is not None:
             return self._limited(tree, name, there, names)
         tree.set("order", None)  # rows of a table have no order
@@ -160,15 +205,48 @@ class _Taking:
             return self._block(inner, name, there, names or tuple(tree.named_selects), keep)
         return self._block(tree, name, there, names or tuple(tree.named_selects), None)
 
-    def _derived(self, tree: exp.Expr, alias: str, ctes: Mapping[str, str]) -> str:
+    def _derived(self, tree: exp.Query, alias: str, ctes: Mapping[str, str]) -> str:
         """Makes the block of a subquery in FROM, or of a CTE; returns its name."""
-        if not isinstance(tree, exp.Select):
-            not_taken(tree, "it is no SELECT")
         name, number = alias.lower().lstrip("_") or "part", 1
         while name in self.taken:
             name, number = f"{alias.lower().lstrip('_')}_{number}", number + 1
         self.taken.add(name)
+        if isinstance(tree, exp.SetOperation):
+            return self.union(tree, name, ctes)
+        assert isinstance(tree, exp.Select)
         return self.select(tree, name, ctes)
+
+    def union(self, tree: exp.SetOperation, name: str, ctes: Mapping[str, str], names: tuple[str, ...] = ()) -> str:
+        """Makes the block of a UNION, and before it those that it reads; returns its name."""
+        if any(tree.args.get(one) is not None for one in ("with_", "order", "limit", "offset")):
+            return self.select(_named_as(_as_select(tree)), name, ctes, names)
+        columns = names or tuple(_first_select(tree).named_selects)
+        if tree.args.get("distinct"):
+            every = tree.copy()
+            every.set("distinct", False)
+            rows = exp.select(*[column_of("_rows", one) for one in _first_select(tree).named_selects]).distinct()
+            return self.select(rows.from_(subquery_as(every, "_rows")), name, ctes, columns)
+        self.taken.add(name)
+        branches, seen = list[Block](), set[str]()
+        for number, one in enumerate(_branches(tree), start=1):
+            if len(one.selects) != len(columns):
+                not_taken(one, f"a part of UNION has {len(one.selects)} columns, and the first has {len(columns)}")
+            branch = self._branch(one, name, number, ctes, seen)
+            seen |= {alias.name for alias in branch.aliases}
+            branches.append(replace(branch, columns=columns))
+        aliases = tuple(alias for one in branches for alias in one.aliases)
+        return self._added(Block(name, Unit.UNION, aliases, branches[0].tree, (), columns, None, tuple(branches)))
+
+    def _branch(self, one: exp.Select, name: str, number: int, ctes: Mapping[str, str], seen: set[str]) -> Block:
+        """Returns a part of UNION ALL as a block of rows; with more on top, of those of a block that it reads."""
+        clauses = ("with_", "limit", "offset", "distinct", "qualify")
+        rows = not is_grouped(one) and not own(one, exp.Window)
+        if not rows or any(one.args.get(clause) is not None for clause in clauses) or _only_union(one) is not None:
+            inner = self._derived(one, f"{name}_part_{number}", ctes)
+            outputs = [aliased(column_of("_rows", of), of) for of in one.named_selects]
+            one = exp.select(*outputs).from_(table_as(inner, "_rows"))
+            ctes = {**ctes, inner: inner}
+        return self._made(one, name, ctes, tuple(one.named_selects), None, seen)
 
     def _limited(self, tree: exp.Select, name: str, ctes: Mapping[str, str], names: tuple[str, ...]) -> str:
         """Makes a block of all rows, and a ranking of them, of which the first stay."""
@@ -193,7 +271,7 @@ class _Taking:
         inner = self._derived(rest, f"{name}_rows" if name == RESULT else name, ctes)
         rank = exp.Window(this=exp.RowNumber(), order=exp.Order(expressions=by))
         ranked = exp.select(*[exp.column(exp.to_identifier(one, quoted=True)) for one in outputs])
-        ranked = ranked.select(exp.alias_(rank, _RANK, quoted=True)).from_(_table(inner, "_rows"))
+        ranked = ranked.select(exp.alias_(rank, _RANK, quoted=True)).from_(table_as(inner, "_rows"))
         for column in ranked.find_all(exp.Column):
             column.set("table", exp.to_identifier("_rows", quoted=True))
         kept = Keep("_rows", tuple(map(quote, outputs)), f"`{_RANK}` <= {limit.expression}")
@@ -204,12 +282,12 @@ class _Taking:
         """Makes a block of DISTINCT: a group per row that differs."""
         tree.set("distinct", None)
         outputs = [*tree.named_selects]
-        if _is_grouped(tree) or _own(tree, exp.Window) or tree.args.get("qualify") is not None:
+        if is_grouped(tree) or own(tree, exp.Window) or tree.args.get("qualify") is not None:
             inner = self._derived(tree, f"{name}_rows" if name == RESULT else name, ctes)
             tree = exp.select(
                 *[exp.column(exp.to_identifier(one, quoted=True), "_rows", quoted=True) for one in outputs]
             )
-            tree = tree.from_(_table(inner, "_rows"))
+            tree = tree.from_(table_as(inner, "_rows"))
             ctes = {**ctes, inner: inner}
         tree.set("group", exp.Group(expressions=[as_group(one.unalias()) for one in tree.selects]))
         return self._block(tree, name, ctes, names or tuple(outputs), None)
@@ -221,32 +299,58 @@ class _Taking:
         if not isinstance(source, exp.Subquery) or not isinstance(source.this, exp.Select) or tree.args.get("joins"):
             return None
         inner, clauses = source.this, ("with_", "limit", "offset", "distinct", "qualify")
-        if _is_grouped(tree) or _own(tree, exp.Window) or any(inner.args.get(one) is not None for one in clauses):
+        if is_grouped(tree) or own(tree, exp.Window) or any(inner.args.get(one) is not None for one in clauses):
             return None
-        return inner if _is_grouped(inner) or _own(inner, exp.Window) else None
+        return inner if is_grouped(inner) or own(inner, exp.Window) else None
 
     def _block(
         self, tree: exp.Select, name: str, ctes: Mapping[str, str], names: tuple[str, ...], keep: Keep | None
     ) -> str:
         """Makes a block of a SELECT without subqueries as values; returns its name."""
+        return self._added(self._made(tree, name, ctes, names, keep))
+
+    def _added(self, block: Block) -> str:
+        """Takes a block, unless there is an equal one; returns its name."""
+        for one in self.blocks:
+            if block.name != RESULT and is_same(one, block):
+                return one.name
+        self.taken.add(block.name)
+        self.blocks.append(block)
+        return block.name
+
+    def _made(
+        self,
+        tree: exp.Select,
+        name: str,
+        ctes: Mapping[str, str],
+        names: tuple[str, ...],
+        keep: Keep | None,
+        seen: Collection[str] = (),
+    ) -> Block:
+        """Returns the block of a SELECT; `seen` are names that its tables must not have."""
         if tree.args.get("from_") is None:
             not_taken(tree, "there is no FROM")
         tree = tree.copy()
         tree.set("order", None)
-        sources = [tree.args["from_"].this, *(join.this for join in tree.args.get("joins") or ())]
-        relations = {one.alias_or_name: self._relation(one, ctes) for one in sources}
-        aliases = _aliases(tree, relations)
-        self.taken.add(name)
-        for source, alias in zip(sources, aliases, strict=True):
-            source.replace(_table(alias.name, alias.name))
-        grouped, windows = _is_grouped(tree), _own(tree, exp.Window)
+        relations = {one.alias_or_name: self._relation(one, ctes) for one in sources_of(tree)}
+        for source in sources_of(tree):
+            table = table_as(source.alias_or_name, source.alias_or_name)
+            if isinstance(source.this, exp.Identifier):
+                table.this.update_positions(source.this)  # errors tell the line
+            source.replace(table)
+        for old in [one for one in relations if one in seen]:
+            new = find_new_name({*seen, *relations}, old)
+            relations = {new if one == old else one: of for one, of in relations.items()}
+            _rename(tree, old, new)
+        single = {one.name for one in self.blocks if one.is_one_row}
+        aliases = _aliases(tree, relations, {name for name, of in relations.items() if of in single})
+        grouped, windows = is_grouped(tree), own(tree, exp.Window)
         if grouped and windows:
             not_taken(windows[0], "a window function beside GROUP BY; group in a subquery, and rank its rows")
         group = tree.args.get("group")
         by = group.expressions if group is not None else _partition(windows) if windows else ()
         unit = Unit.GROUP if grouped else Unit.PARTITION if windows else Unit.ROW
-        self.blocks.append(Block(name, unit, aliases, tree, tuple(one.copy() for one in by), names, keep))
-        return name
+        return Block(name, unit, aliases, tree, tuple(one.copy() for one in by), names, keep)
 
     def _relation(self, source: exp.Expr, ctes: Mapping[str, str]) -> str:
         """Returns the name of the input or block that stands in FROM."""
@@ -266,7 +370,7 @@ def _order_key(key: exp.Expr, tree: exp.Select) -> tuple[exp.Expr, bool]:
     shown = len(outputs) == len(columns) and root.find(exp.AggFunc, exp.Window) is None
     outputs += [one for one in root.find_all(exp.Identifier) if one.meta.get(OUTPUT)]
     for one in outputs:
-        one.replace(exp.column(_named(one.name)) if shown else exp.paren(made[one.name]))
+        one.replace(exp.column(named(one.name)) if shown else exp.paren(made[one.name]))
     return root.this, shown
 
 
@@ -281,14 +385,61 @@ def _without_qualify(tree: exp.Select) -> exp.Select:
             start = "_w" if isinstance(one, exp.Window) else "_q"
             name = find_new_name({*inner.named_selects}, start)
             inner.select(exp.alias_(one.copy(), name, quoted=True), copy=False)
-        one.replace(exp.column(_named(name)))
-    chosen = [exp.alias_(exp.column(_named(name)), name, quoted=True) for name in tree.named_selects]
-    source = exp.Subquery(this=inner, alias=exp.TableAlias(this=_named("_t")))
+        one.replace(exp.column(named(name)))
+    chosen = [exp.alias_(exp.column(named(name)), name, quoted=True) for name in tree.named_selects]
+    source = exp.Subquery(this=inner, alias=exp.TableAlias(this=named("_t")))
     return exp.select(*chosen).from_(source).where(root.this)
 
 
-def _aliases(tree: exp.Select, relations: Mapping[str, str]) -> tuple[Alias, ...]:
-    """Returns the tables of a FROM in order, each with the earlier one that it is joined to, and by what."""
+def _only_union(tree: exp.Expr) -> exp.SetOperation | None:
+    """Returns the UNION of which a SELECT is the rows, with their columns in order; None if it is none."""
+    if not isinstance(tree, exp.Select) or tree.args.get("from_") is None:
+        return None
+    source = tree.args["from_"].this
+    if not isinstance(source, exp.Subquery) or not isinstance(source.this, exp.SetOperation):
+        return None
+    if any(value for key, value in tree.args.items() if key not in ("from_", "expressions", "kind")):
+        return None
+    columns = [one.unalias() for one in tree.selects]
+    plain = all(isinstance(one, exp.Column) for one in columns)
+    return source.this if plain and [one.name for one in columns] == source.this.named_selects else None
+
+
+def _named_as(tree: exp.Select) -> exp.Select:
+    """Returns a SELECT of all columns of a UNION with the names of these."""
+    source = tree.args["from_"].this
+    tree.set("expressions", [column_of(source.alias, one) for one in source.this.named_selects])
+    return tree
+
+
+def _branches(tree: exp.Query) -> Iterator[exp.Select]:
+    """Yields the parts of a UNION ALL."""
+    clauses = ("with_", "order", "limit", "offset", "distinct")
+    inner: exp.Query = tree
+    while isinstance(inner, exp.Subquery) and not any(inner.args.get(one) for one in clauses):
+        inner = inner.this
+    if isinstance(inner, exp.SetOperation) and not any(inner.args.get(one) for one in clauses):
+        yield from _branches(inner.this)
+        yield from _branches(inner.expression)
+    else:
+        yield inner if isinstance(inner, exp.Select) else _named_as(_as_select(inner))
+
+
+def _rename(tree: exp.Select, old: str, new: str) -> None:
+    """Gives a table of a FROM another name, where it is read, too."""
+    for source in sources_of(tree):
+        if source.alias_or_name == old:
+            source.replace(table_as(new, new))
+    for one in tree.find_all(exp.Column):
+        if one.table == old:
+            one.set("table", named(new))
+
+
+def _aliases(tree: exp.Select, relations: Mapping[str, str], single: Collection[str]) -> tuple[Alias, ...]:
+    """Returns the tables of a FROM in order, each with the earlier one that it is joined to, and by what.
+
+    `single` are those that always have one row: they need not be joined by anything.
+    """
     names = [*relations]
     where = tree.args.get("where")
     of_where = [*conjuncts(where.this)] if where is not None else []
@@ -299,6 +450,9 @@ def _aliases(tree: exp.Select, relations: Mapping[str, str]) -> tuple[Alias, ...
         conditions = [*conjuncts(on)] if on is not None else []
         conditions += of_where if not how else []
         parent = _parent(alias, names[:number], conditions)
+        if parent is None and alias in single and on is None:
+            found.append(Alias(alias, relations[alias], how, names[0], is_single=True))
+            continue
         if parent is None:
             write = f"write ON {names[0]}.column = {alias}.column"
             not_taken(join, f"{alias} is joined without an equality with one earlier table; {write}")
@@ -334,34 +488,6 @@ def _parent(alias: str, earlier: Sequence[str], conditions: Sequence[exp.Expr]) 
                 if {name} in sides and {alias} in sides:
                     return name
     return None
-
-
-def _own(tree: exp.Select, *types: type[exp.Expr]) -> list[exp.Expr]:
-    """Returns the nodes of some types in a SELECT, without those in subqueries."""
-    return [one for one in tree.find_all(*types) if one.find_ancestor(exp.Select) is tree]
-
-
-def _is_grouped(tree: exp.Select) -> bool:
-    """Returns whether a SELECT groups its rows: by GROUP BY, or all of them by an aggregate."""
-    if tree.args.get("group") is not None or tree.args.get("having") is not None:
-        return True
-    return any(not isinstance(_above(one), exp.Window) for one in _own(tree, exp.AggFunc))
-
-
-def _above(call: exp.Expr) -> exp.Expr | None:
-    """Returns what an aggregate function stands in: OVER, if it has one."""
-    above = call.parent
-    while isinstance(above, (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)):
-        above = above.parent
-    return above
-
-
-def _table(name: str, alias: str) -> exp.Table:
-    return exp.Table(this=_named(name), alias=exp.TableAlias(this=_named(alias)))
-
-
-def _named(name: str) -> exp.Identifier:
-    return exp.Identifier(this=name, quoted=True)
 
 
 def _partition(windows: Sequence[exp.Expr]) -> tuple[exp.Expr, ...]:

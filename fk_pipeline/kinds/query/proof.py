@@ -80,19 +80,23 @@ def _at(session: SparkSession, side: SideSpec, seen: Seen | None) -> DataFrame:
 
 def expected(tables: Mapping[str, DataFrame], spec: QuerySpec, _isolating: bool = False) -> DataFrame:
     """Returns the rows of the query."""
-    session = tables[RESULT].sparkSession
+    named = as_written(tables, spec).toDF(*spec.blocks.columns)
+    kinds = {field.name: field.dataType for field in tables[RESULT].schema.fields}
+    return named.select(*[named[quote(name)].cast(kinds[name]).alias(name) for name in spec.blocks.columns])
+
+
+def as_written(tables: Mapping[str, DataFrame], spec: QuerySpec) -> DataFrame:
+    """Returns the rows of the query as it was written, over its inputs among some tables."""
+    session = next(iter(tables.values())).sparkSession
     names = {name: f"fk_{uuid.uuid4().hex}" for name in spec.inputs}
     for name, view in names.items():
         tables[name].createOrReplaceTempView(view)
     try:
         with_ = ", ".join(f"{name} AS (SELECT * FROM {view})" for name, view in names.items())
-        rows = session.sql(f"WITH {with_} SELECT * FROM (\n{spec.sql.strip().rstrip(';')}\n)")
+        return session.sql(f"WITH {with_} SELECT * FROM (\n{spec.sql.strip().rstrip(';')}\n)")
     finally:
         for view in names.values():
             session.catalog.dropTempView(view)
-    named = rows.toDF(*spec.blocks.columns)
-    kinds = {field.name: field.dataType for field in tables[RESULT].schema.fields}
-    return named.select(*[named[quote(name)].cast(kinds[name]).alias(name) for name in spec.blocks.columns])
 
 
 def paired(rows: DataFrame, spec: QuerySpec) -> DataFrame:

@@ -17,6 +17,9 @@ from fk_pipeline.spec.sql import DIALECT, Column, SqlTextError
 JOINS = {"": "", "INNER": "", "CROSS": "", "LEFT": "LEFT"}
 """Per kind of join that a block takes, how Spark joins."""
 
+_WRITTEN_JOINS = {*JOINS, "RIGHT", "FULL", "SEMI", "ANTI", "LEFT SEMI", "LEFT ANTI"}
+"""Joins that are written in terms of those of a block."""
+
 _SEVERAL_ROWS = {
     "explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "stack",
     "variant_explode", "variant_explode_outer",
@@ -74,13 +77,11 @@ def _refuse_order_of(call: Call, text: str) -> None:
 
 
 def _refuse_subquery(node: exp.Expr) -> None:
-    if isinstance(node, exp.SetOperation):
-        not_taken(node, f"{node.key.upper()} joins two SELECTs; keep each in a pipeline of its own")
-    over_query = isinstance(node, (exp.Exists, exp.Any, exp.All)) and node.find(exp.Query) is not None
-    if over_query or (isinstance(node, exp.In) and node.args.get("query")):
-        not_taken(node, f"{node.key.upper()} over a subquery; join a grouped subquery in FROM")
-    if isinstance(node, exp.Subquery) and not isinstance(node.parent, (exp.From, exp.Join)):
-        not_taken(node, "a subquery as a value; join it in FROM")
+    if isinstance(node, exp.SetOperation) and (not isinstance(node, exp.Union) or node.args.get("by_name")):
+        what = "UNION BY NAME" if isinstance(node, exp.Union) else node.key.upper()
+        not_taken(node, f"{what}; write UNION with columns in order, EXISTS or NOT EXISTS")
+    if isinstance(node, (exp.Any, exp.All)) and node.find(exp.Query) is not None:
+        not_taken(node, f"{node.key.upper()} over a subquery; compare with a subquery of MIN or MAX, or write EXISTS")
     if isinstance(node, exp.Subquery) and not isinstance(node.this, exp.Query):
         not_taken(node, "a join in parentheses; write the tables one after the other, each with its own ON")
 
@@ -95,9 +96,9 @@ def _refuse_source(node: exp.Expr) -> None:
     if isinstance(node, exp.TableAlias) and node.columns:
         not_taken(node.parent or node, "a list of column names; name each column with AS in a subquery")
     if isinstance(node, exp.Join):
-        how = " ".join(filter(None, (node.method, node.side, node.kind))).upper()
-        if how not in JOINS and how != "LEFT OUTER":
-            not_taken(node, f"{how} JOIN; a query takes JOIN and LEFT JOIN")
+        how = " ".join(filter(None, (node.method, node.side, node.kind))).upper().replace("FULL OUTER", "FULL")
+        if how.replace("LEFT OUTER", "LEFT").replace("RIGHT OUTER", "RIGHT") not in _WRITTEN_JOINS:
+            not_taken(node, f"{how} JOIN; write JOIN or LEFT JOIN with ON")
 
 
 def _refuse_clause(node: exp.Expr) -> None:
@@ -135,7 +136,7 @@ def _refuse_function(node: exp.Expr) -> None:
         not_taken(node, f"{name}() makes several rows of one, or several columns; make them in the table that is read")
 
 
-def refuse_unknown_tables(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> None:
+def refuse_unknown_tables(tree: exp.Query, inputs: Mapping[str, Sequence[Column]]) -> None:
     """Refuses a table that is neither an input nor a CTE."""
     ctes = {one.alias.lower() for one in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
@@ -148,12 +149,16 @@ def refuse_unresolved(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) 
     """Refuses the first column that no table has, or more than one."""
     for scope in traverse_scope(tree):
         have = _columns_in(scope, inputs)
+        around = _columns_in(scope.parent, inputs) if scope.is_subquery and scope.parent is not None else {}
         joined_by = {one.name.lower() for join in scope.find_all(exp.Join) for one in join.args.get("using") or ()}
         for column in scope.columns:
-            _refuse_one_unresolved(column, have, joined_by)
+            is_own = any({column.name.lower(), "*"} & {*of} for of in have.values()) or not around
+            _refuse_one_unresolved(
+                column, have if is_own and column.table.lower() not in around else around | have, joined_by
+            )
 
 
-def refuse_excepted(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> None:
+def refuse_excepted(tree: exp.Query, inputs: Mapping[str, Sequence[Column]]) -> None:
     """Refuses `* EXCEPT (column)` with a column that the star does not have."""
     for scope in traverse_scope(tree):
         have = _columns_in(scope, inputs)

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fk_pipeline.cdc.delta import of_result
 from fk_pipeline.effects import RowSet
 from fk_pipeline.frames import empty
-from fk_pipeline.kinds.query.blocks import GROUP_VALUE, KEY_PART, ROW, Block, Unit
+from fk_pipeline.kinds.query.blocks import ANCHOR, BRANCH, GROUP_VALUE, KEY_PART, ROW, Block, Unit
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.tables import anchor_columns, is_compared_as_stored, relation_keys
 from fk_pipeline.spec import quote
@@ -184,15 +184,31 @@ def more_columns(
     spec: QuerySpec, tables: Mapping[str, Table], block: Block, found: Mapping[str, TableRead]
 ) -> dict[str, str]:
     """Returns the columns by which rows of a block are told apart, and found again: name and SQL over joined rows."""
+    if block.branches:
+        return {}
     values = {GROUP_VALUE.format(number): sql for number, sql in enumerate(block.values)}
     if block.unit is Unit.GROUP:
         return values
     anchors = anchor_columns(spec, tables, block)
     keys = {name: f"{quote(block.anchor.name)}.{quote(key)}" for name, key in anchors.items()}
     hashed = ROW in tables[block.name].names
-    parts = [(one.name, key) for one in block.aliases[1:] for key in found[one.relation].keys] if hashed else []
+    others = [one for one in block.aliases[1:] if not one.is_single]
+    parts = [(one.name, key) for one in others for key in found[one.relation].keys] if hashed else []
     keys |= {KEY_PART.format(number): f"{quote(of)}.{quote(key)}" for number, (of, key) in enumerate(parts)}
     return keys if block.unit is Unit.ROW else keys | values
+
+
+def row_key(rows: DataFrame, block: Block) -> list[str]:
+    """Returns the columns, of rows with `more_columns`, whose hash tells the rows of a block apart."""
+    own = (GROUP_VALUE,) if block.unit is Unit.GROUP else (BRANCH, ANCHOR, KEY_PART)
+    return [name for name in rows.columns if name.startswith(tuple(one.format("") for one in own))]
+
+
+def branch_columns(
+    spec: QuerySpec, tables: Mapping[str, Table], block: Block, number: int, found: Mapping[str, TableRead]
+) -> dict[str, str]:
+    """Returns `more_columns` of a branch of a UNION ALL, of one of which `number` is the place, from 0."""
+    return {BRANCH: str(number)} | more_columns(spec, tables, block.branches[number], found)
 
 
 def sql_over(frames: Mapping[str, DataFrame], text: Callable[[Mapping[str, str]], str]) -> DataFrame:

@@ -12,6 +12,7 @@ from sqlglot.optimizer.merge_subqueries import merge_subqueries
 from sqlglot.optimizer.qualify import qualify
 
 from fk_pipeline.kinds.query.refusals import not_taken
+from fk_pipeline.kinds.query.trees import named, sources_of, subquery_as
 from fk_pipeline.spec.sql import DIALECT, Column
 
 _UNMERGED = "settings"
@@ -26,11 +27,12 @@ OUTPUT = "output"
 _GREATEST_INT = 2**31 - 1
 
 
-def resolved(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> exp.Select:
-    """Returns a SELECT in which each column has its table, and stars and names of outputs are what they stand for."""
+def resolved(tree: exp.Query, inputs: Mapping[str, Sequence[Column]]) -> exp.Query:
+    """Returns a query in which each column has its table, and stars and names of outputs are what they stand for."""
     tree = tree.copy()
     _rename_ctes(tree, {}, {*inputs})
     for select in [*tree.find_all(exp.Select)]:
+        _semi_joins(select)
         _expand_windows(select)
         _keep_order(select)
     for node in tree.find_all(exp.PropertyEQ, exp.ColumnDef):  # names of fields are part of a value, in any case
@@ -42,10 +44,32 @@ def resolved(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> exp.Se
     schema: dict[str, object] = {name: {c.name: c.type for c in columns} for name, columns in inputs.items()}
     whole = qualify(tree, schema=schema, dialect=DIALECT, identify=True)
     for call in [*whole.find_all(exp.Coalesce)]:
-        if not call.meta.get(_WRITTEN):
+        if not call.meta.get(_WRITTEN) and not _is_outer(call.find_ancestor(exp.Select)):
             call.replace(call.this)  # of inner and left joins the column of the first table is that of USING
-    assert isinstance(whole, exp.Select)
+    assert isinstance(whole, exp.Query)
     return whole
+
+
+def _is_outer(select: exp.Select | None) -> bool:
+    """Returns whether a SELECT has a RIGHT or a FULL JOIN."""
+    joins = [] if select is None else select.args.get("joins") or []
+    return any((one.side or "").upper() in ("RIGHT", "FULL") for one in joins)
+
+
+def _semi_joins(select: exp.Select) -> None:
+    """Writes LEFT SEMI JOIN as EXISTS, and LEFT ANTI JOIN as NOT EXISTS; refuses what would change by that."""
+    joins = select.args.get("joins") or []
+    if _is_outer(select) and sum(one.args.get("using") is not None for one in joins) > 1:
+        not_taken(select, "RIGHT or FULL JOIN with USING beside another USING; write ON")
+    for join in [*joins]:
+        kind = (join.kind or "").upper()
+        if kind in ("SEMI", "ANTI"):
+            if join.args.get("on") is None or _is_outer(select):
+                not_taken(join, f"LEFT {kind} JOIN without ON, or beside RIGHT or FULL JOIN; write it as EXISTS")
+            rows = exp.select("1").from_(join.this.copy()).where(join.args["on"].copy())
+            there = exp.Exists(this=rows)
+            select.where(exp.not_(there) if kind == "ANTI" else there, copy=False)
+            join.pop()
 
 
 def merged(whole: exp.Select) -> exp.Select:
@@ -77,6 +101,8 @@ def _unmerged(select: exp.Select) -> Iterator[exp.Subquery]:
     )
     for place in (select.args["from_"], *(select.args.get("joins") or ())) if select.args.get("from_") else ():
         source = place.this
+        if isinstance(source, exp.Subquery) and not isinstance(source.this, exp.Select):
+            continue
         made = [one.unalias() for inner in source.find_all(exp.Select) for one in inner.selects]
         is_computed = any(not isinstance(one, exp.Column) for one in made)
         if not isinstance(source, exp.Subquery):
@@ -85,6 +111,22 @@ def _unmerged(select: exp.Select) -> Iterator[exp.Subquery]:
             yield source  # without a partner its values are null, whatever they are computed of
         elif ranks and any(one.find(exp.Window) is not None for one in made):
             yield source  # a window function takes no other
+        elif _is_compared(select, source):
+            yield source  # a table is joined to one other
+
+
+def _is_compared(select: exp.Select, source: exp.Subquery) -> bool:
+    """Returns whether a condition of a join reads a column of a subquery that is made of several tables."""
+    outputs = {one.alias_or_name: one.unalias() for one in source.this.selects}
+    several = {name for name, one in outputs.items() if len({c.table for c in one.find_all(exp.Column)}) > 1}
+    where = select.args.get("where")
+    conditions = [*(join.args.get("on") for join in select.args.get("joins") or ()), where if several else None]
+    return any(
+        column.table == source.alias and column.name in several
+        for condition in conditions
+        if condition is not None and len(sources_of(select)) > 1
+        for column in condition.find_all(exp.Column)
+    )
 
 
 def as_group(value: exp.Expr) -> exp.Expr:
@@ -127,7 +169,7 @@ def _rename_ctes(query: exp.Expr, names: Mapping[str, str], taken: set[str]) -> 
             new = f"{old}_{number}"
         taken.add(new)
         there[old] = new
-        cte.args["alias"].set("this", _name(new))
+        cte.args["alias"].set("this", named(new))
     for node in query.walk(prune=lambda one: one is not query and isinstance(one, (exp.Select, exp.With))):
         if isinstance(node, exp.With):
             continue
@@ -135,16 +177,16 @@ def _rename_ctes(query: exp.Expr, names: Mapping[str, str], taken: set[str]) -> 
             _rename_ctes(node, there, taken)
         if isinstance(node, exp.Table) and not node.db and node.name.lower() in there:
             alias = node.alias_or_name
-            node.set("this", _name(there[node.name.lower()]).update_positions(node.this))
-            node.set("alias", exp.TableAlias(this=_name(alias)))
+            node.set("this", named(there[node.name.lower()]).update_positions(node.this))
+            node.set("alias", exp.TableAlias(this=named(alias)))
 
 
 def _inlined(tree: exp.Select) -> exp.Select:
     """Returns a query in which a CTE that is named once stands where it is named."""
     for cte in [*tree.find_all(exp.CTE)]:
-        named = [one for one in tree.find_all(exp.Table) if one.name == cte.alias and not one.db]
-        if len(named) == 1:
-            named[0].replace(exp.Subquery(this=cte.this, alias=exp.TableAlias(this=_name(named[0].alias_or_name))))
+        places = [one for one in tree.find_all(exp.Table) if one.name == cte.alias and not one.db]
+        if len(places) == 1:
+            places[0].replace(subquery_as(cte.this, places[0].alias_or_name))
             with_ = cte.parent
             cte.pop()
             if isinstance(with_, exp.With) and not with_.expressions:
@@ -189,19 +231,11 @@ def _keep_order(select: exp.Select) -> None:
         if made is None or (len(column.parts) > 1 and isinstance(made, exp.Column)):
             continue
         if len(column.parts) > 1:
-            if column.table.lower() not in {one.alias_or_name.lower() for one in _sources(select)}:
+            if column.table.lower() not in {one.alias_or_name.lower() for one in sources_of(select)}:
                 not_taken(column, "ORDER BY a field of a computed column; give the field a name in a subquery")
         elif column.find_ancestor(exp.AggFunc) is None:
-            name = _name(column.name.lower())
+            name = named(column.name.lower())
             name.meta[OUTPUT] = True
             column.replace(name)
         elif not isinstance(made, exp.Column):
             not_taken(column, f"ORDER BY an aggregate of {column.name}, which is a column of the result; rename it")
-
-
-def _sources(select: exp.Select) -> list[exp.Expr]:
-    return [one.this for one in (select.args.get("from_"), *(select.args.get("joins") or ())) if one is not None]
-
-
-def _name(name: str) -> exp.Identifier:
-    return exp.Identifier(this=name, quoted=True)

@@ -63,7 +63,8 @@ class QuerySpec(PipelineSpec):
     @cached_property
     def blocks(self) -> Query:
         """The blocks of the query."""
-        return parse_query(self.query, {name: _visible(side) for name, side in self.inputs.items()})
+        keys = {name: [key.name for key in side.key_columns] for name, side in self.inputs.items()}
+        return parse_query(self.query, {name: _visible(side) for name, side in self.inputs.items()}, keys)
 
     @cached_property
     def definition(self) -> Kind:

@@ -11,30 +11,33 @@ A refresh (`docs/concepts/queries.md`) knows nothing of batches. With `then` and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.hashing import with_row_hash
+from fk_pipeline.blocks.hashing_here import row_digests
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.effects import CountBy, Effect, Reader, Report, RowSet, Upsert
-from fk_pipeline.errors import StageError
+from fk_pipeline.errors import LeftToSpark, StageError
 from fk_pipeline.kinds.query.advice import advice_on
-from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, IS_NOW, KEY_PART, PART, ROW, Unit
+from fk_pipeline.kinds.query.blocks import ANCHOR, BRANCH, GROUP_VALUE, IS_NOW, PART, ROW, Block, Unit
 from fk_pipeline.kinds.query.changes import Changes, changes
 from fk_pipeline.kinds.query.joins import Joins
 from fk_pipeline.kinds.query.keys import refuse_shared_keys, why_unclear
 from fk_pipeline.kinds.query.kind import ADDED, REMOVED, STANDS_FOR, VERSIONS, WRITTEN, standing_for
-from fk_pipeline.kinds.query.relations import Snapshot, more_columns, relations, sql_over
+from fk_pipeline.kinds.query.relations import Snapshot, branch_columns, more_columns, relations, row_key, sql_over
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.sums import ROWS, sums_of
-from fk_pipeline.kinds.query.tables import means_of
+from fk_pipeline.kinds.query.tables import is_compared_as_stored, means_of
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.local import distinct
 from fk_pipeline.store.reader import ABSENT
 from fk_pipeline.store.sizes import UNKNOWN
 
@@ -92,7 +95,11 @@ class Refresh:
     @cached_property
     def joins(self) -> Joins:
         """The joins of the block, with what changed."""
-        return Joins(self.read, self.block, self.snapshot, self.changes)
+        return self._joins(self.block)
+
+    def _joins(self, part: Block) -> Joins:
+        """Returns the joins of a branch of the block, or of the block."""
+        return Joins(self.read, part, self.snapshot, self.changes)
 
     def report(self, why: str) -> Report:
         """Returns what the run tells: whether the block is computed whole and why, and between which versions."""
@@ -154,7 +161,7 @@ class Refresh:
             unclear = why_unclear(self.spec, self.snapshot, name, found)
             if unclear:
                 return unclear
-        return self._many() or self.joins.out_of_reach()
+        return self._many() or next(filter(None, (self._joins(one).out_of_reach() for one in self.block.parts)), "")
 
     def _many(self) -> str:
         """Returns which table has so many changed rows that the whole is cheaper; empty if none has."""
@@ -167,6 +174,8 @@ class Refresh:
     def whole(self) -> _Part:
         """Returns all rows of the block."""
         frames = self._all()
+        if self.block.branches:
+            return _Part(self._united([self._branch(number, frames) for number in range(len(self.block.branches))]))
         if self.sums is not None:
             return _Part(self._shown(sql_over(frames, self._numbers)))
         return _Part(self._hashed(sql_over(frames, lambda tables: self.block.of(tables, self.more))))
@@ -177,6 +186,8 @@ class Refresh:
 
     def changed_part(self) -> _Part:
         """Returns the rows of the anchors, groups or partitions that changes touch."""
+        if self.block.branches:
+            return self._by_branch()
         anchors = self._anchors()
         if not anchors.at_most:
             return self._nothing(anchors)
@@ -193,24 +204,77 @@ class Refresh:
         """Returns the aliases of which rows of two versions are joined: the anchor, and those that changed."""
         return [one.name for one in self.block.aliases if one.relation in self.changes or not one.parent]
 
+    def _by_branch(self) -> _Part:
+        """Returns the joined rows of the anchors that changes touch, of each branch of a UNION ALL."""
+        rows, wanted = list[DataFrame](), self._anchors()
+        for number, (anchors, joins) in self.touched.items():
+            rows.append(self._branch(number, joins.frames(anchors)))
+        return _Part(self._united(rows), wanted, (PART,)) if rows else self._nothing(wanted)
+
+    @cached_property
+    def touched(self) -> dict[int, tuple[RowSet, Joins]]:
+        """Per branch of a UNION ALL with anchors that changes touch, these anchors, and its joins."""
+        each = ((number, self._joins(one)) for number, one in enumerate(self.block.branches))
+        found = {number: (joins.anchors(), joins) for number, joins in each}
+        return {number: (anchors, joins) for number, (anchors, joins) in found.items() if anchors.at_most}
+
+    def _branch(self, number: int, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """Returns the rows of a branch of a UNION ALL over some of its tables, with their hashes but that of values."""
+        branch, kinds = self.block.branches[number], dict(self.table.columns)
+        more = branch_columns(self.spec, self.tables, self.block, number, self.relations)
+        rows = sql_over({one.name: frames[one.name] for one in branch.aliases}, lambda tables: branch.of(tables, more))
+        rows = with_row_hash(rows, PART, _anchor_of(rows), "FALSE")
+        rows = with_row_hash(rows, ROW, row_key(rows, branch), "FALSE")
+        columns = [f"CAST({quote(name)} AS {kinds[name]}) AS {quote(name)}" for name in self.block.columns]
+        return rows.selectExpr(PART, ROW, *columns)
+
+    def _united(self, rows: Sequence[DataFrame]) -> DataFrame:
+        """Returns the rows of branches with the hash of their values."""
+        return self._hashed(reduce(DataFrame.unionAll, rows))
+
     def _by_group(self, anchors: RowSet) -> _Part:
         """Returns the groups, or partitions, of joined rows of anchors, then or now, computed from all their rows."""
-        values = [f"{sql} AS {GROUP_VALUE.format(number)}" for number, sql in enumerate(self.block.values)]
-        of_one, both = values or ["1 AS _fk_one"], self._both()
-        joined = sql_over(self.joins.frames(anchors, both), lambda tables: self.block.joined(tables, of_one, both))
         column = ROW if self.block.unit is Unit.GROUP else PART
-        touched = with_row_hash(joined.distinct(), column, _values(self.block.by), "FALSE")
-        keys = self.read.cached(touched, None)
+        keys = self._groups_here(anchors, column) or self._groups_of(anchors, column)
         if not keys.at_most:
             return self._nothing(keys)
         same = [f"{_TOUCHED}.{GROUP_VALUE.format(n)} <=> {sql}" for n, sql in enumerate(self.block.values)]
-        frames = self._all() | ({_TOUCHED: keys.frame} if same else {})
+        found = self.joins.of_groups(keys, self.read.rows(self.block.name)) if same else None
+        frames = (self._all() if found is None else found) | ({_TOUCHED: keys.frame} if same else {})
 
         def sql(tables: Mapping[str, str]) -> str:
             of_touched = f"EXISTS (SELECT 1 FROM {tables.get(_TOUCHED)} AS {_TOUCHED} WHERE {' AND '.join(same)})"
             return self.block.of(tables, self.more, of_touched if same else "")
 
         return _Part(self._hashed(sql_over(frames, sql)), keys, (column,))
+
+    def _groups_of(self, anchors: RowSet, column: str) -> RowSet:
+        """Returns the groups, or partitions, of joined rows of anchors, then or now: values and hash."""
+        values = [f"{sql} AS {GROUP_VALUE.format(number)}" for number, sql in enumerate(self.block.values)]
+        of_one, both = values or ["1 AS _fk_one"], self._both()
+        joined = sql_over(self.joins.frames(anchors, both), lambda tables: self.block.joined(tables, of_one, both))
+        return self.read.cached(with_row_hash(joined.distinct(), column, _values(self.block.by), "FALSE"), None)
+
+    def _groups_here(self, anchors: RowSet, column: str) -> RowSet | None:
+        """Returns the same, and perhaps others, where they are columns of the anchor; None if Spark must find them."""
+        by = self.block.grouped_by(self.block.anchor.name)
+        if not by or len(by) < len(self.block.by):
+            return None
+        rows = self.joins.rows_of(anchors, [self.block.anchor.name]).local
+        relation = self.relations[self.block.anchor.relation].table
+        own = {name.lower(): (name, kind) for name, kind in relation.columns}
+        if rows is None or not all(is_compared_as_stored(own[name][1].upper()) for name in by.values()):
+            return None
+        columns = [own[name][0] for name in by.values()]
+        if len({*columns}) < len(columns):
+            return None
+        values = distinct([rows], columns).rename_columns(_values(self.block.by))
+        try:
+            hashes = pa.array(row_digests(values, values.column_names), pa.binary())
+        except LeftToSpark:
+            return None
+        kinds = [(GROUP_VALUE.format(number), own[name][1]) for number, name in by.items()]
+        return self.read.held(values.append_column(column, hashes), [*kinds, (column, "BINARY")])
 
     def _by_arithmetic(self, anchors: RowSet) -> _Part:
         """Returns the groups of joined rows of anchors, from their numbers and what the anchors gave and give."""
@@ -256,19 +320,26 @@ class Refresh:
         return self._hashed(inner)
 
     def _anchors(self) -> RowSet:
-        """Returns the keys of the anchors whose joined rows may differ."""
-        return self.joins.anchors()
+        """Returns the keys of the anchors whose joined rows may differ; of a UNION ALL, hashes of branch and key."""
+        if not self.block.branches:
+            return self.joins.anchors()
+        keys = [
+            with_row_hash(rows, PART, _anchor_of(rows), "FALSE").select(PART)
+            for number, (anchors, _) in self.touched.items()
+            for rows in [anchors.frame.selectExpr(f"{number} AS {BRANCH}", "*")]
+        ]
+        if not keys:
+            return self.read.held(pa.table({PART: pa.array([], pa.binary())}), [(PART, "BINARY")])
+        return self.read.cached(reduce(DataFrame.unionAll, keys), None)
 
     # ------------------------------------------------------------------------------------------------ what is committed
     def _hashed(self, rows: DataFrame) -> DataFrame:
         """Returns rows with the hashes of key, partition and values."""
-        names, groups = self.table.names, _values(self.block.by)
-        if PART in names:
-            rows = with_row_hash(rows, PART, groups, "FALSE")
-        if ROW in names:
-            prefixes = tuple(one.format("") for one in (ANCHOR, KEY_PART))
-            joined = [name for name in rows.columns if name.startswith(prefixes)]
-            rows = with_row_hash(rows, ROW, groups if self.block.unit is Unit.GROUP else joined, "FALSE")
+        names = self.table.names
+        if PART in names and PART not in rows.columns:
+            rows = with_row_hash(rows, PART, _values(self.block.by), "FALSE")
+        if ROW in names and ROW not in rows.columns:
+            rows = with_row_hash(rows, ROW, row_key(rows, self.block), "FALSE")
         rows = with_row_hash(rows, s.HASH, self.block.columns, "FALSE")
         return rows.select(*[quote(name) for name in names if name not in (s.BATCH, s.CHANGED_AT)])
 
@@ -284,7 +355,8 @@ class Refresh:
         counted = CountBy(s.BATCH, _DECISION, stored=s.BATCH, first=ADDED if is_first else "")
         number, facts = kept.at_most, self._facts()
         if all_at_once:  # they are written as they are computed, and counted in the table
-            number = max(self.read.few + 1, self.snapshot.number(self.block.anchor.relation))
+            anchors = sum(self.snapshot.number(one.anchor.relation) for one in self.block.parts)
+            number = max(self.read.few + 1, anchors)
         return Upsert(name, kept, number, s.DELETED, counted=counted, new=ADDED, metadata=facts, always=True)
 
     def _differing(self, part: _Part) -> DataFrame:
@@ -316,6 +388,11 @@ class Refresh:
             for of, some in (own if name in self.spec.inputs else standing_for(self.read.metadata(name))).items():
                 stands.setdefault(of, set()).update(some)
         return {VERSIONS: versions, STANDS_FOR: {name: sorted(some) for name, some in stands.items()}}
+
+
+def _anchor_of(rows: DataFrame) -> list[str]:
+    """Returns the columns with the number of the branch of a UNION ALL, and the key of the anchor."""
+    return [name for name in rows.columns if name.startswith((BRANCH, ANCHOR.format("")))]
 
 
 def _summed(rows: DataFrame, by: list[str], names: list[str]) -> DataFrame:

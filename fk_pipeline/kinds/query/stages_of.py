@@ -16,6 +16,7 @@ _RESULT = "The rows of the query.\n"
 _UNIT = {
     Unit.ROW: "The joined rows of a changed anchor replace those that it had.",
     Unit.GROUP: "The groups in which the joined rows of changed anchors stood and stand are computed again.",
+    Unit.UNION: "The joined rows of a changed anchor of a part replace those that it had.",
     Unit.PARTITION: "The partitions in which the joined rows of changed anchors stood and stand are computed again.",
 }
 """Per unit of a block, what a refresh computes."""
@@ -50,13 +51,18 @@ def _stage(block: Block, blocks: Iterable[str]) -> StageDef:
     )
 
 
+def _from(block: Block) -> str:
+    joined = [f"{'left ' if one.how else ''}joined to {quote(one.relation)} as {one.name}" for one in block.aliases[1:]]
+    return ", ".join([f"{quote(block.anchor.relation)} as {block.anchor.name} (the anchor)", *joined])
+
+
 def described(block: Block) -> str:
     """Returns what a block is, in Markdown."""
-    joined = [f"{'left ' if one.how else ''}joined to {quote(one.relation)} as {one.name}" for one in block.aliases[1:]]
-    from_ = ", ".join([f"{quote(block.anchor.relation)} as {block.anchor.name} (the anchor)", *joined])
+    from_ = "; and of ".join(map(_from, block.parts))
     by = ", ".join(block.values)
     unit = {
         Unit.ROW: "",
+        Unit.UNION: ", one after the other (UNION ALL)",
         Unit.GROUP: f" grouped by {by or 'nothing'}",
         Unit.PARTITION: f" in partitions by {by or 'nothing'}",
     }

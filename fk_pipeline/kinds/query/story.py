@@ -19,9 +19,9 @@ from fk_pipeline.contract import loaded
 from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.export import json_rows
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, KEY_PART, ROW, Block, Unit
+from fk_pipeline.kinds.query.blocks import ROW, Block
 from fk_pipeline.kinds.query.kind import RESULT, VERSIONS
-from fk_pipeline.kinds.query.relations import Snapshot, more_columns, relations, sql_over
+from fk_pipeline.kinds.query.relations import Snapshot, branch_columns, more_columns, relations, row_key, sql_over
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.tables import layout_of
 from fk_pipeline.spec import quote
@@ -204,18 +204,26 @@ class _Telling:
         """Returns the number of joined rows that a stored row of a block is made of, and the first few."""
         block = self.spec.blocks.block(name)
         at, keys = self._snapshot(block), {of: row[of] for of in self.tables[name].keys}
+        parts = [self._made_in(block, number, at, keys) for number in range(len(block.parts))]
+        return sum(number for number, _ in parts), [one for _, some in parts for one in some]
+
+    def _made_in(self, block: Block, place: int, at: Snapshot, keys: Mapping[str, Any]) -> tuple[int, list[InputRow]]:
+        """Returns the same of a part of a UNION ALL, given its place; other blocks have one part."""
+        more = (
+            branch_columns(self.spec, self.tables, block, place, at.relations)
+            if block.branches
+            else more_columns(self.spec, self.tables, block, at.relations)
+        )
+        block = block.parts[place]
         frames = {one.name: at.rows(one.relation) for one in block.aliases}
         columns = [
             f"STRUCT({', '.join(f'{quote(one.name)}.{quote(of)}' for of in frames[one.name].columns)}) AS _of_{number}"
             for number, one in enumerate(block.aliases)
         ]
-        more = more_columns(self.spec, self.tables, block, at.relations)
         own = [f"{sql} AS {of}" for of, sql in more.items()]
         joined = sql_over(frames, lambda tables: block.joined(tables, [*columns, *own]))
         if ROW in keys:
-            prefix = (GROUP_VALUE,) if block.unit is Unit.GROUP else (ANCHOR, KEY_PART)
-            hashed = [of for of in joined.columns if of.startswith(tuple(one.format("") for one in prefix))]
-            joined = with_row_hash(joined, ROW, hashed, "FALSE")
+            joined = with_row_hash(joined, ROW, row_key(joined, block), "FALSE")
         for of, value in keys.items():
             joined = joined.where(joined[of].eqNullSafe(value))
         joined = joined.persist()
@@ -254,8 +262,17 @@ class _Telling:
     # ------------------------------------------------------------------------------------------------ a row that is not
     def _missing(self, name: str, asked: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
         """Yields the steps of a block, each with the number of rows with some values that are left after it."""
-        block = self.spec.blocks.block(name)
-        at, kinds = self._snapshot(block), dict(self.tables[name].columns)
+        whole = self.spec.blocks.block(name)
+        each = [[*self._missing_of(name, whole, part, asked)] for part in whole.parts]
+        lacking = [steps for steps in each if any(not left for _, _, left in steps)]
+        for steps in each if len(lacking) == len(each) else [steps for steps in each if steps not in lacking]:
+            yield from steps
+
+    def _missing_of(
+        self, name: str, whole: Block, block: Block, asked: Mapping[str, str]
+    ) -> Iterator[tuple[str, str, int]]:
+        """Yields the same of a part of a UNION ALL, or of a block that is none."""
+        at, kinds = self._snapshot(whole), dict(self.tables[name].columns)
         frames = {one.name: at.rows(one.relation) for one in block.aliases}
         wanted = [
             (_is(sql, value, kinds[of]), {column.table for column in block.read_by(sql)})

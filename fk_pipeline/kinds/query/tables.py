@@ -14,6 +14,7 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import empty
 from fk_pipeline.kinds.query.blocks import ANCHOR, PART, ROW, Block, Unit
 from fk_pipeline.kinds.query.kind import standing_for
+from fk_pipeline.kinds.query.proof import as_written
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.sums import MEAN, SUM, Sums, is_exact, sums_of
 from fk_pipeline.spec.model import UNKNOWN_TYPE
@@ -22,6 +23,10 @@ from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.schemas import MERGED, Table, skippable, typed_columns
 
 Typed = tuple[tuple[str, str], ...]
+
+
+_HASHED = (Unit.GROUP, Unit.UNION)
+"""Units of blocks whose rows have no anchor of one kind, and are told apart by a hash alone."""
 
 
 def relation_keys(spec: QuerySpec, tables: Mapping[str, Table], relation: str) -> Typed:
@@ -34,7 +39,7 @@ def relation_keys(spec: QuerySpec, tables: Mapping[str, Table], relation: str) -
 
 def anchor_columns(spec: QuerySpec, tables: Mapping[str, Table], block: Block) -> dict[str, str]:
     """Returns, per column of a block with a part of its anchor's key, the name of that part; none for groups."""
-    if block.unit is Unit.GROUP:
+    if block.unit in _HASHED:
         return {}
     keys = relation_keys(spec, tables, block.anchor.relation)
     return {ANCHOR.format(number): name for number, (name, _) in enumerate(keys)}
@@ -54,11 +59,11 @@ def _table_of(
         hashed: whether its rows are told apart by a hash, beside the key of the anchor (`_is_hashed`).
     """
     anchors: Typed = ()
-    if block.unit is not Unit.GROUP:
+    if block.unit not in _HASHED:
         keys = relation_keys(spec, tables, block.anchor.relation)
         anchors = tuple((ANCHOR.format(number), kind) for number, (_, kind) in enumerate(keys))
     key = (*anchors, *(((ROW, "BINARY"),) if hashed else ()))
-    part = ((PART, "BINARY"),) if block.unit is Unit.PARTITION else ()
+    part = ((PART, "BINARY"),) if block.unit in (Unit.PARTITION, Unit.UNION) else ()
     secret = {column for column in block.columns if _is_secret(spec, block, column)}
     return Table(
         block.name,
@@ -76,10 +81,10 @@ def _is_hashed(spec: QuerySpec, declared: Mapping[str, Table], block: Block) -> 
     It does if each other table is joined by its whole key, to values of the same type: a row of the anchor is joined to
     one row of it at most.
     """
-    if block.unit is Unit.GROUP:
+    if block.unit in _HASHED:
         return True
     kinds = {one.name: _types(spec, declared, one.relation) for one in block.aliases}
-    for one in block.aliases[1:]:
+    for one in [one for one in block.aliases[1:] if not one.is_single]:
         own, others = kinds[one.name], kinds[one.parent]
         by = {name for name, of in one.equal if own[name] == others[of] and is_compared_as_stored(own[name])}
         if not {name.lower() for name, _ in relation_keys(spec, declared, one.relation)} <= by:
@@ -113,6 +118,7 @@ def layout_of(session: SparkSession, spec: QuerySpec) -> Layout:
         PipelineFileError: Spark refuses a part of the query.
     """
     rows = {name: empty_rows(session, spec, side) for name, side in spec.inputs.items()}
+    _refuse_what_spark_refuses(rows, spec)
     tables, declared = dict[str, Table](), declared_layout(spec)
     for block in spec.blocks.blocks:
         sums = sums_of(block)
@@ -124,6 +130,14 @@ def layout_of(session: SparkSession, spec: QuerySpec) -> Layout:
         tables[block.name] = _table_of(spec, tables, block, columns, numbers, hashed=hashed)
         rows[block.name] = empty(session, tables[block.name].columns)
     return Layout(tuple(tables.values()))
+
+
+def _refuse_what_spark_refuses(rows: Mapping[str, DataFrame], spec: QuerySpec) -> None:
+    """Refuses a query that Spark could not run as it is written, as `verify` does, though its blocks could be."""
+    try:
+        as_written(rows, spec).schema  # noqa: B018 - analyses it
+    except PySparkException as error:
+        raise PipelineFileError(f"query: {first_line(error)}", where=str(spec.file)) from None
 
 
 def number_columns(sums: Sums, types: Mapping[str, str]) -> Typed:

@@ -37,8 +37,14 @@ def _tree(spec: QuerySpec, blocks: dict[str, Block], name: str, margin: str) -> 
 
 def _joined(block: Block, alias: Alias) -> str:
     """Returns how a table is joined, and which rows a changed row of it leads to."""
-    if alias is block.anchor:
+    if not alias.parent:
         return "the anchor: each joined row has exactly one row of it"
+    if alias.is_single:
+        compared = block.compared_with(alias)
+        if compared is None:
+            return "one row, joined to every row; a change of it touches all rows, and the whole is computed"
+        conditions = " or ".join(_cut(plain(condition)) for _, condition in compared)
+        return f"one row, joined to every row; a change of it touches those for which {conditions} changes"
     on = _cut(plain(" AND ".join(alias.path)))
     *between, anchor = [one.name for one in block.steps(alias)[1:]]
     over = f"over {', '.join(between)} " if between else ""
@@ -55,6 +61,8 @@ def how(spec: QuerySpec, block: Block) -> str:
         if len(block.aliases) == 1:
             return f"by row: a changed row of {block.anchor.name} is computed again, and no other"
         return f"by row: of {block.anchor.name} the rows that a change is joined to are joined again, and no others"
+    if block.unit is Unit.UNION:
+        return "by row: of each part of the UNION the rows that a change is joined to are joined again, and no others"
     values = _cut(plain(", ".join(block.values)))
     if block.unit is Unit.PARTITION:
         if not values:

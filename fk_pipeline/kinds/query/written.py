@@ -94,10 +94,10 @@ class _AsWritten(SparkParser):
     }
 
 
-def parse_as_known(text: str) -> exp.Select:
-    """Returns a SELECT with all that sqlglot makes of its functions: enough to tell what they take and return."""
+def parse_as_known(text: str) -> exp.Query:
+    """Returns a query with all that sqlglot makes of its functions: enough to tell what they take and return."""
     tree = sqlglot.parse_one(text, dialect=DIALECT)
-    assert isinstance(tree, exp.Select)
+    assert isinstance(tree, exp.Query)
     return tree
 
 

@@ -218,15 +218,16 @@ def test_so_do_those_of_other_forms(text: str) -> None:
 
 # ------------------------------------------------------------------------------------------------ what is refused
 REFUSED = {
-    "SELECT id FROM fact\nUNION ALL SELECT id FROM dim": (1, "UNION", "keep each in a pipeline of its own"),
-    "SELECT id FROM fact\nEXCEPT SELECT id FROM dim": (1, "EXCEPT", "keep each in a pipeline of its own"),
-    "SELECT id FROM fact f\nWHERE EXISTS (SELECT 1 FROM dim d WHERE d.id = f.dim)": (2, "EXISTS", "join a grouped"),
-    "SELECT id FROM fact\nWHERE dim IN (SELECT id FROM dim)": (2, "IN over a subquery", "join a grouped subquery"),
-    "SELECT id FROM fact\nWHERE dim NOT IN (SELECT id FROM dim)": (2, "IN over a subquery", "join a grouped subquery"),
-    "SELECT id,\n(SELECT MAX(w) FROM dim) AS m FROM fact": (2, "a subquery as a value", "join it in FROM"),
-    "SELECT f.id FROM fact f\nRIGHT JOIN dim d ON d.id = f.dim": (2, "RIGHT JOIN", "takes JOIN and LEFT JOIN"),
-    "SELECT f.id FROM fact f\nFULL JOIN dim d ON d.id = f.dim": (2, "FULL JOIN", "takes JOIN and LEFT JOIN"),
-    "SELECT f.id FROM fact f\nLEFT SEMI JOIN dim d ON d.id = f.dim": (2, "LEFT SEMI JOIN", "JOIN and LEFT JOIN"),
+    "SELECT id FROM fact\nUNION ALL SELECT id, w FROM dim": (2, "2 columns", "the first has 1"),
+    "SELECT id FROM fact\nEXCEPT SELECT id FROM dim": (1, "EXCEPT", "EXISTS or NOT EXISTS"),
+    "SELECT f.id FROM fact f\nWHERE EXISTS (SELECT 1 FROM dim d WHERE d.id < f.dim)": (2, "EXISTS", "an equality"),
+    "SELECT f.id FROM fact f\nWHERE f.v > ALL (SELECT id FROM dim)": (2, "ALL over a subquery", "MIN or MAX"),
+    "SELECT f.id FROM fact f\nWHERE (f.v, f.id) NOT IN (SELECT id, w FROM dim)": (2, "NOT IN", "NOT EXISTS"),
+    "SELECT f.id FROM fact f\nWHERE 1 IN (SELECT id FROM dim)": (2, "IN needs a column", "looked up by it"),
+    "SELECT f.id,\n(SELECT d.w FROM dim d WHERE d.region = f.dim) AS m FROM fact f": (2, "several rows", "MIN or MAX"),
+    "SELECT f.id,\n(SELECT d.id, d.w FROM dim d WHERE d.id = f.dim) AS m FROM fact f": (2, "a value", "has one column"),
+    "SELECT f.id FROM fact f\nFULL JOIN dim d ON d.id < f.dim": (2, "FULL JOIN", "an equality"),
+    "SELECT f.id FROM fact f\nLEFT SEMI JOIN dim d USING (id)": (2, "LEFT SEMI JOIN", "write it as EXISTS"),
     "SELECT f.id FROM fact f\nJOIN dim d ON d.id < f.dim": (2, "without an equality", "write ON f.column = d.column"),
     "SELECT f.id FROM fact f\nCROSS JOIN dim d": (2, "without an equality", "write ON f.column = d.column"),
     "SELECT f.id FROM fact f,\ndim d": (2, "without an equality", "write ON f.column = d.column"),
@@ -363,7 +364,7 @@ def test_a_pipeline_file_has_the_inputs_and_the_columns_of_its_query(folder: Pat
     [
         ("key: name", "key: nobody", 10, "key column 'nobody' is no column of the result; it has name, total"),
         ("o.total)", "o.nothing)", 6, "line 1: nothing is no column; o has id, customer, total"),
-        ("FROM orders o JOIN", "FROM orders o RIGHT JOIN", 6, "line 2: RIGHT JOIN"),
+        ("FROM orders o JOIN", "FROM orders o NATURAL JOIN", 6, "line 2: NATURAL JOIN"),
         ("FROM orders o JOIN customer c ON c.id = o.customer", "FROM customer c", 6, "o.total"),
         (
             "SELECT c.name, SUM(o.total) AS total\n  FROM orders o JOIN customer c ON c.id = o.customer",

@@ -1,0 +1,114 @@
+"""Small functions over sqlglot's trees of a query. No Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlglot import exp
+
+
+def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
+    """Yields the parts of a condition that AND joins."""
+    if isinstance(condition, exp.Paren):
+        yield from conjuncts(condition.this)
+    elif isinstance(condition, exp.And):
+        yield from conjuncts(condition.left)
+        yield from conjuncts(condition.right)
+    else:
+        yield condition
+
+
+def sources_of(select: exp.Select) -> list[exp.Expr]:
+    """Returns the tables and subqueries in FROM."""
+    from_ = select.args.get("from_")
+    return [one.this for one in (from_, *(select.args.get("joins") or ())) if one is not None]
+
+
+def own(tree: exp.Select, *types: type[exp.Expr]) -> list[exp.Expr]:
+    """Returns the nodes of some types in a SELECT, without those in subqueries."""
+    return [one for one in tree.find_all(*types) if one.find_ancestor(exp.Select) is tree]
+
+
+def is_grouped(tree: exp.Select) -> bool:
+    """Returns whether a SELECT groups its rows: by GROUP BY, or all of them by an aggregate."""
+    if tree.args.get("group") is not None or tree.args.get("having") is not None:
+        return True
+    return any(not isinstance(_above(one), exp.Window) for one in own(tree, exp.AggFunc))
+
+
+def _above(call: exp.Expr) -> exp.Expr | None:
+    """Returns what an aggregate function stands in: OVER, if it has one."""
+    above = call.parent
+    while isinstance(above, (exp.Filter, exp.WithinGroup, exp.IgnoreNulls, exp.RespectNulls)):
+        above = above.parent
+    return above
+
+
+def named(name: str) -> exp.Identifier:
+    """Returns a name, in the letters that it has."""
+    return exp.Identifier(this=name, quoted=True)
+
+
+def column_of(table: str, name: str) -> exp.Column:
+    """Returns a column of a table."""
+    return exp.Column(this=named(name), table=named(table))
+
+
+def aliased(value: exp.Expr, name: str) -> exp.Alias:
+    """Returns an expression with a name."""
+    return exp.Alias(this=value, alias=named(name))
+
+
+def table_as(name: str, alias: str) -> exp.Table:
+    """Returns a table with an alias."""
+    return exp.Table(this=named(name), alias=exp.TableAlias(this=named(alias)))
+
+
+def subquery_as(query: exp.Query, alias: str) -> exp.Subquery:
+    """Returns a subquery in FROM."""
+    return exp.Subquery(this=query, alias=exp.TableAlias(this=named(alias)))
+
+
+def query_of(node: exp.Expr) -> exp.Query:
+    """Returns the query of a subquery that is a condition or a value."""
+    inner = node.args["query"] if isinstance(node, exp.In) else node.this
+    while isinstance(inner, exp.Subquery):
+        inner = inner.this
+    assert isinstance(inner, exp.Query)
+    return inner
+
+
+def subqueries(select: exp.Select) -> Iterator[exp.Expr]:
+    """Yields the subqueries of a SELECT that are conditions or values, not those in FROM or in another subquery."""
+    for node in select.walk(prune=lambda one: one is not select and isinstance(one, (exp.Query, exp.With))):
+        is_value = isinstance(node, exp.Subquery) and not isinstance(
+            node.parent, (exp.From, exp.Join, exp.In, exp.Exists)
+        )
+        is_exists = isinstance(node, exp.Exists) and isinstance(node.this, exp.Query)
+        if is_value or is_exists or (isinstance(node, exp.In) and node.args.get("query") is not None):
+            yield node
+
+
+def external(query: exp.Expr) -> list[exp.Column]:
+    """Returns the columns in a query that are of tables around it."""
+    if isinstance(query, exp.Subquery):
+        return external(query.this)
+    if isinstance(query, exp.SetOperation):
+        return [*external(query.this), *external(query.expression)]
+    assert isinstance(query, exp.Select)
+    names, found = {one.alias_or_name for one in sources_of(query)}, list[exp.Column]()
+    for node in query.walk(prune=lambda one: one is not query and isinstance(one, exp.Query)):
+        if isinstance(node, exp.Column) and node.table and node.table not in names:
+            found.append(node)
+        elif node is not query and isinstance(node, exp.Query):
+            in_from = isinstance(node.parent, (exp.From, exp.Join, exp.CTE))
+            found += [one for one in external(node) if in_from or one.table not in names]
+    return found
+
+
+def is_in(node: exp.Expr, root: exp.Expr) -> bool:
+    """Returns whether a node is a part of another, or that itself."""
+    above: exp.Expr | None = node
+    while above is not None and above is not root:
+        above = above.parent
+    return above is root
