@@ -10,6 +10,7 @@ import typer
 
 from fk_pipeline.cli.options import Debug, FormatOption
 from fk_pipeline.console import OutputFormat, print_json, print_lines
+from fk_pipeline.errors import UsageError
 
 if TYPE_CHECKING:
     from fk_pipeline.scaffold.write import Made
@@ -18,10 +19,23 @@ if TYPE_CHECKING:
 def init(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="the folder; its name is that of the pipeline")],
     from_sample: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
-            metavar="FILE",
-            help="a change file or folder, or a Delta table, of the left side; named again: of the right side",
+            metavar="[NAME=]FILE",
+            help="a change file or folder, or a Delta table, of the left side; named again: of the right side; with "
+            "--query, of the table NAME in FROM",
+        ),
+    ] = None,
+    query: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.sql", help="a SELECT to be kept up to date, in place of a join"),
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=COLUMNS",
+            help="with --query, the columns that identify a row of a table, separated by commas; default: what its "
+            "sample tells",
         ),
     ] = None,
     in_place: Annotated[
@@ -31,13 +45,23 @@ def init(
     debug: Debug = False,
 ) -> None:
     """Makes a pipeline folder: a commented pipeline file, landing folders, settings for Dagster, a README."""
-    from fk_pipeline.scaffold.write import make_folder
-
-    made = make_folder(directory, from_sample or [], in_place=in_place)
+    made = _made(directory, from_sample or [], query, key or [], in_place=in_place)
     if format_ is OutputFormat.JSON:
         print_json(_as_json(made))
     else:
         _print(directory, made)
+
+
+def _made(directory: Path, samples: list[str], query: Path | None, keys: list[str], *, in_place: bool) -> Made:
+    if query is not None:
+        from fk_pipeline.scaffold.queries import make_query
+
+        return make_query(directory, query, samples, keys, in_place=in_place)
+    if keys:
+        raise UsageError("--key goes with --query", fix="leave it out, and write the key into the pipeline file")
+    from fk_pipeline.scaffold.write import make_folder
+
+    return make_folder(directory, [Path(one) for one in samples], in_place=in_place)
 
 
 def _as_json(made: Made) -> dict[str, Any]:
@@ -56,18 +80,19 @@ def _print(directory: Path, made: Made) -> None:
     if made.said:
         print_lines(["", "Found:", *(f"  {one}" for one in made.said)])
     if made.doubts:
-        print_lines(["", f"Guessed, and marked so in {file}:", *(f"  {one}" for one in made.doubts)])
+        files = ", ".join(str(one) for one in made.written if one.suffix == ".yaml" and one.name != "dagster.yaml")
+        print_lines(["", f"Guessed, and marked so in {files}:", *(f"  {one}" for one in made.doubts)])
     landing = [directory / path for path in made.paths]
     steps = [f"  {one}" for one in made.to_do]
-    if made.samples:
-        for sample, path, folder in zip(made.samples, made.paths, landing, strict=True):
-            if sample.records and path.startswith("landing/"):
-                what = f"{shlex.quote(str(sample.path))}/*" if sample.path.is_dir() else shlex.quote(str(sample.path))
-                steps.append(f"  cp {what} {shlex.quote(str(folder))}/")
-    else:
+    for sample, path, folder in zip(made.samples, made.paths, landing, strict=False):
+        if sample.records and path.startswith("landing/"):
+            what = f"{shlex.quote(str(sample.path))}/*" if sample.path.is_dir() else shlex.quote(str(sample.path))
+            steps.append(f"  cp {what} {shlex.quote(str(folder))}/")
+    if made.commands_for == file and not made.samples:
         steps.append(f"  edit {file}; then land change files in {landing[0]} and {landing[1]}")
     print_lines(["", "Next:", *dict.fromkeys(steps)])
-    print_lines([f"  fk-pipeline {command} {shlex.quote(str(file))}" for command in ("plan", "run", "verify", "up")])
+    argument = shlex.quote(str(made.commands_for))
+    print_lines([f"  fk-pipeline {command} {argument}" for command in ("plan", "run", "verify", "up")])
 
 
 def add_to(app: typer.Typer) -> None:

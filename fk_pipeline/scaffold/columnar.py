@@ -8,13 +8,12 @@ from typing import Any
 
 from fk_pipeline.errors import UsageError
 from fk_pipeline.scaffold.deletes import inserted, operation_field
-from fk_pipeline.scaffold.names import table_of
 from fk_pipeline.scaffold.sampled import MOST_RECORDS, Sample, sample_of
 from fk_pipeline.scaffold.types import of_arrow
 
 
-def of_parquet(path: Path, files: Sequence[Path]) -> Sample:
-    """Returns the sample of a table from its Parquet files.
+def of_parquet(path: Path, files: Sequence[Path], name: str) -> Sample:
+    """Returns the sample of a table of this name from its Parquet files.
 
     Raises:
         UsageError: the first file is no Parquet.
@@ -39,7 +38,7 @@ def of_parquet(path: Path, files: Sequence[Path]) -> Sample:
         files[0].parent,
         "dms" if dms else "parquet",
         "Parquet of AWS DMS" if dms else "Parquet",
-        table_of(files[0]),
+        name,
         types,
         rows,
         None,
@@ -50,8 +49,8 @@ def of_parquet(path: Path, files: Sequence[Path]) -> Sample:
     )
 
 
-def of_delta(path: Path) -> Sample:
-    """Returns the sample of a Delta table.
+def of_delta(path: Path, name: str) -> Sample:
+    """Returns the sample of a Delta table of this name.
 
     Raises:
         UsageError: the folder is no Delta table.
@@ -74,7 +73,7 @@ def of_delta(path: Path) -> Sample:
         path,
         "delta",
         "a Delta table",
-        path.name,
+        name,
         types,
         rows,
         None,

@@ -36,25 +36,29 @@ _NOT_UTF8 = re.compile("[\udc80-\udcff]")
 """The characters that `surrogateescape` substitutes for bytes that are not UTF-8."""
 
 
-def read_sample(path: Path) -> list[Sample]:
+def read_sample(path: Path, table: str = "") -> list[Sample]:
     """Returns the samples of a file or folder: one per table that its records name.
+
+    Args:
+        path: the file or folder, or a Delta table.
+        table: the name of the table where no record has one; default: from the name of the file, or of its folder.
 
     Raises:
         UsageError: there is nothing to read, or no format can read it.
     """
     if (path / "_delta_log").is_dir():
-        return [of_delta(path)]
+        return [of_delta(path, table or path.name)]
     files = _files(path)
     ending = next(
         e for e in (*JSON_LINES, *ENDINGS["csv"], *ENDINGS["parquet"]) if files[0].name.removesuffix(".gz").endswith(e)
     )
     alike = [file for file in files if file.name.removesuffix(".gz").endswith(ending)]
     if ending in ENDINGS["parquet"]:
-        found = [of_parquet(path, alike)]
+        found = [of_parquet(path, alike, table or table_of(alike[0]))]
     elif ending in ENDINGS["csv"]:
-        found = [_of_csv(path, alike)]
+        found = [_of_csv(path, alike, table or table_of(alike[0]))]
     else:
-        found = _of_lines(path, alike)
+        found = _of_lines(path, alike, table)
     options = _batches(alike) if found[0].format != "dms" else {}
     others = len(files) - len(alike)
     notes = (f"{others} file(s) in {path} that do not end in {ending} were not looked at",) if others else ()
@@ -68,10 +72,12 @@ def _files(path: Path) -> list[Path]:
             raise UsageError(f"{path} ends in nothing that is read", fix=fix)
         return [path]
     if not path.is_dir():
-        raise UsageError(f"there is no sample {path}", fix="name a file as it lands, or a folder of them")
+        raise UsageError(
+            f"there is no sample {path}", fix="name a file as it lands, a folder of them, or a Delta table"
+        )
     found = sorted(one for one in path.iterdir() if one.name.endswith(ENDINGS_READ) and one.name[0] not in "._")
     if not found:
-        raise UsageError(f"{path} has no file to read", fix=fix)
+        raise UsageError(f"{path} has no file to read", fix=f"{fix}; a Delta table is a folder with _delta_log in it")
     return found
 
 
@@ -98,8 +104,8 @@ def _open(file: Path) -> IO[bytes]:
     return gzip.open(file, "rb") if file.name.endswith(".gz") else file.open("rb")  # type: ignore[return-value]
 
 
-def _of_lines(path: Path, files: Sequence[Path]) -> list[Sample]:
-    """Returns one sample per table from files of JSON lines."""
+def _of_lines(path: Path, files: Sequence[Path], table: str) -> list[Sample]:
+    """Returns one sample per table from files of JSON lines; `table` is the name for lines that have none."""
     tables: dict[tuple[str | None, str], list[Line]] = {}
     formats: set[str] = set()
     broken: list[UsageError] = []
@@ -115,25 +121,25 @@ def _of_lines(path: Path, files: Sequence[Path]) -> list[Sample]:
             line = line_of(value, where)
             if line is not None:
                 formats.add(line.format)
-                tables.setdefault((line.within, line.table or table_of(file)), []).append(line)
+                tables.setdefault((line.within, line.table or table or table_of(file)), []).append(line)
     if not tables and broken:
         raise broken[0]
     if not tables:
         raise UsageError(f"no row in the first {read:,} lines of {path}", fix="take a sample with inserts or updates")
     if len(formats) > 1:
         raise UsageError(f"{path} has lines of several formats: {', '.join(sorted(formats))}", fix="sample one of them")
-    names = [table for _, table in tables]
+    names = [name for _, name in tables]
     notes = _of_broken([f"{one.where}: {one.what}" for one in broken], read, "lines")
     return [
         _of_table(
             path,
             files[0].parent,
-            f"{within}.{table}" if within and names.count(table) > 1 else table,
+            f"{within}.{name}" if within and names.count(name) > 1 else name,
             lines,
             several=len(tables) > 1,
             notes=notes,
         )
-        for (within, table), lines in tables.items()
+        for (within, name), lines in tables.items()
     ]
 
 
@@ -211,7 +217,7 @@ def _without_holes(row: dict[str, Any]) -> dict[str, Any]:
     return {name: None if value == UNAVAILABLE else value for name, value in row.items()}
 
 
-def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
+def _of_csv(path: Path, files: Sequence[Path], table: str) -> Sample:
     """Returns the sample of CSV files, with or without a first row of column names; also of those that DMS writes."""
     first = files[0]
     with _open(first) as stream:
@@ -250,7 +256,7 @@ def _of_csv(path: Path, files: Sequence[Path]) -> Sample:
         first.parent,
         "dms" if dms else "csv",
         "CSV of AWS DMS" if dms else "CSV",
-        table_of(first),
+        table,
         types,
         rows,
         None,

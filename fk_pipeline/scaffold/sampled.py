@@ -39,6 +39,7 @@ class Sample:
         mark: the column that the option `delete_when` reads, as the pipeline file writes it; empty without one.
         are_events: whether the rows seem to have no key at all.
         apart: the columns whose values may identify a row: all there and all different.
+        key_from: the origin of a key that is no guess.
     """
 
     path: Path
@@ -56,6 +57,7 @@ class Sample:
     mark: str = ""
     are_events: bool = False
     apart: frozenset[str] = frozenset()
+    key_from: str = "from the records"
 
     @property
     def has_key(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fk_pipeline.scaffold.examples import EXAMPLE_LEFT
@@ -17,6 +18,9 @@ GUESSED = "guessed"
 """The word that begins the comment of every line that is a guess."""
 
 NO_SAMPLE = "no sample of it"
+
+PATHS = "# Paths are relative to this file. Everything that may stand here: the page `pipeline file` of the reference."
+"""The second line of a pipeline file."""
 
 _GLUE = "\0"
 """The character that replaces spaces inside a column definition, so that lines are not wrapped there."""
@@ -71,7 +75,7 @@ def pipeline_text(
     refers = [_line("foreign_key", foreign_key, comment, doubt, indent=2)]
     blocks = [
         f"# {left.table} (left), each with the row of {right.table} (right) that it refers to.",
-        "# Paths are relative to this file. Everything that may stand here: the page `pipeline file` of the reference.",
+        PATHS,
         _line("name", name),
         _line("join", "left", f"left: a row of {left.table} without a right row stays, with nulls; inner: it does not"),
         "",
@@ -84,7 +88,43 @@ def pipeline_text(
         "select:",
         *(f"  - {one}" for one in _select(left, right)),
         "",
-        _line("warehouse", warehouse, f"folder or URI of the tables, all below {warehouse}/{name}"),
+        *_end(name, warehouse),
+    ]
+    sides = {"left": left, "right": right}
+    refers_doubt = [f"left.foreign_key: {doubt}"] if doubt else []
+    return "\n".join(blocks) + "\n", [*_key_doubts(sides), *refers_doubt, *_other_doubts(sides)]
+
+
+def table_text(name: str, sample: Sample, path: str, warehouse: str = "warehouse") -> tuple[str, list[str]]:
+    """Returns the text of a pipeline file of `kind: table`, and the guesses in it."""
+    blocks = [
+        f"# The current rows of {name}: one per key, from its changes.",
+        PATHS,
+        _line("name", name),
+        _line("kind", "table"),
+        "",
+        *_side("input", sample, path, []),
+        "",
+        *_end(name, warehouse),
+    ]
+    sides = {name: sample}
+    return "\n".join(blocks) + "\n", [*_key_doubts(sides), *_other_doubts(sides)]
+
+
+def key_line(key: Sequence[str], doubt: str, indent: int, comment: str = "") -> str:
+    """Returns the line of a key; a doubt makes it a guess."""
+    return _line("key", [name.strip("`") for name in key], comment, doubt, indent=indent)
+
+
+def warehouse_line(name: str, warehouse: str) -> str:
+    """Returns the line of the warehouse of a pipeline."""
+    return _line("warehouse", warehouse, f"folder or URI of the tables, all below {warehouse}/{name}")
+
+
+def _end(name: str, warehouse: str) -> list[str]:
+    """Returns the last lines of a pipeline file that reads what lands."""
+    return [
+        warehouse_line(name, warehouse),
         _line("on_bad_record", "quarantine", "or fail: a record that cannot be read stops its batch"),
         _line("schema_changes", "evolve", "or ignore, fail: when the source sends other columns than before"),
         "",
@@ -92,22 +132,26 @@ def pipeline_text(
         "#   driver_memory: 4g          # heap of a local Spark",
         "#   sensor_seconds: 15         # how often Dagster looks for new files",
     ]
-    keys = ((left, "left.key"), (right, "right.key"))
-    doubts = [f"{label}: {', '.join(one.key)}; {one.key_doubt}" for one, label in keys if one.key and one.key_doubt]
-    doubts += [f"left.foreign_key: {doubt}"] if doubt else []
-    doubts += [
+
+
+def _key_doubts(sides: Mapping[str, Sample]) -> list[str]:
+    return [f"{s}.key: {', '.join(one.key)}; {one.key_doubt}" for s, one in sides.items() if one.key and one.key_doubt]
+
+
+def _other_doubts(sides: Mapping[str, Sample]) -> list[str]:
+    """Returns the guesses of options and types, those of all options first."""
+    doubts = [
         f"{side}.{option}: {sample.options[option]}; {doubt}"
-        for side, sample in (("left", left), ("right", right))
+        for side, sample in sides.items()
         for option, doubt in _GUESSES.items()
         if option in sample.options
     ]
-    doubts += [
+    return doubts + [
         f"{side}.{column.name}: {column.inferred.type}; {column.inferred.doubt}"
-        for side, sample in (("left", left), ("right", right))
+        for side, sample in sides.items()
         for column in sample.columns
         if column.inferred.doubt
     ]
-    return "\n".join(blocks) + "\n", doubts
 
 
 def _foreign_key_doubt(proposal: Proposal) -> str:
@@ -148,10 +192,9 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
     if logical:
         lines += ["  logical_types:                   # how the source writes these values"]
         lines += [f"    {yaml_of(name.strip('`'))}: {how}" for name, how in logical.items()]
-    key = [name.strip("`") for name in sample.key]
-    known = "" if sample.types_from in ("", NO_SAMPLE) else "from the records"
-    if key:
-        lines.append(_line("key", key, "" if sample.key_doubt else known, sample.key_doubt, indent=2))
+    known = "" if sample.types_from in ("", NO_SAMPLE) else sample.key_from
+    if sample.key:
+        lines.append(key_line(sample.key, sample.key_doubt, 2, "" if sample.key_doubt else known))
     elif not sample.has_key:
         unclear = f"{sample.key_doubt}: write the columns that identify a row in place of {PLACEHOLDER}"
         lines.append(_line("key", PLACEHOLDER, unclear, indent=2))

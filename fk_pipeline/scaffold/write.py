@@ -6,6 +6,8 @@ import csv
 import os
 import re
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
@@ -26,26 +28,28 @@ from fk_pipeline.spec.model import UNWRITABLE
 
 @dataclass(frozen=True)
 class Made:
-    """The result of `make_folder`.
+    """The result of `make_folder` and of `queries.make_query`.
 
     Attributes:
         file: the pipeline file.
-        paths: the landing folder of each side, as the pipeline file writes it.
+        paths: the landing folder of each sample, as the pipeline file writes it; without samples those of both sides.
         written: the files and folders, in order.
         said: the facts found in the samples, one sentence each.
         doubts: the guesses, one sentence each.
-        samples: the sample of each side; empty without any.
+        samples: the samples; empty without any.
         to_do: the steps that the user must do before the pipeline can run; with a key or a foreign key among them,
             every command refuses the pipeline file.
+        commands_for: the path for the commands that come next: the pipeline file, or the folder of several.
     """
 
     file: Path
-    paths: tuple[str, str]
+    paths: tuple[str, ...]
     written: tuple[Path, ...]
     said: tuple[str, ...]
     doubts: tuple[str, ...]
     samples: tuple[Sample, ...]
-    to_do: tuple[str, ...] = ()
+    to_do: tuple[str, ...]
+    commands_for: Path
 
     @property
     def spec(self) -> PipelineSpec:
@@ -68,17 +72,11 @@ def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) ->
     Raises:
         UsageError: a file exists already, or a sample cannot be read.
     """
-    if odd := sorted(set(str(folder.absolute())) & UNWRITABLE):
-        raise UsageError(f"{folder.absolute()} has {' '.join(odd)} in it, which Delta tables cannot be written under")
     name = name_of(folder)
     file = folder / f"{name}.yaml"
-    for one in (file, folder / "dagster.yaml", folder / "README.md"):
-        if one.exists():
-            raise UsageError(f"{one} is there already", why="nothing was written", fix="name another folder")
-    try:
+    refuse_place(folder, [file.name])
+    with reading_samples():
         found = _sides(samples)
-    except (OSError, EOFError, csv.Error) as error:
-        raise UsageError(f"a sample cannot be read: {error}", fix="take another file, or a part of this one") from error
     left, right = found or (EXAMPLE_LEFT, EXAMPLE_RIGHT)
     folders = ("left", "right") if folder_of(left) == folder_of(right) else (folder_of(left), folder_of(right))
     paths = [f"landing/{one}" for one in folders]
@@ -86,24 +84,68 @@ def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) ->
         paths = [f"landing/{word(left.path.absolute().name.split('.')[0], 'changes')}"] * 2
     if found:
         stays = [in_place or one.format == "delta" for one in found]
-        paths = [_seen_from(folder, o.folder) if s else p for p, s, o in zip(paths, stays, found, strict=True)]
+        paths = [seen_from(folder, o.folder) if s else p for p, s, o in zip(paths, stays, found, strict=True)]
         _refuse_mixed(found, stays)
     landing = [folder / one for one in dict.fromkeys(paths) if one.startswith("landing/")]
     _check(name, left, right, paths)
     proposal = propose(left, right)
     text, doubts = pipeline_text(name, left, right, paths, proposal)
-    try:
-        for one in (folder, *landing):
-            one.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-        (folder / "dagster.yaml").write_bytes((files("fk_pipeline.servers") / "dagster.yaml").read_bytes())
-        (folder / "README.md").write_text(_readme(name, left, right, paths), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be written: {error}", fix="name another folder") from error
+    write_folder(folder, landing, {file.name: text, "README.md": _readme(name, left, right, paths)})
     said = _found(found, proposal) if found else []
     written = (file, *landing, folder / "dagster.yaml", folder / "README.md")
     to_do = _to_do(file, left, right, proposal, folder / paths[1])
-    return Made(file, (paths[0], paths[1]), written, tuple(said), tuple(doubts) if found else (), found or (), to_do)
+    told = tuple(doubts) if found else ()
+    return Made(file, tuple(paths), written, tuple(said), told, found or (), to_do, commands_for=file)
+
+
+def refuse_place(folder: Path, names: Sequence[str]) -> None:
+    """Refuses a folder under which no Delta table can be written, or that has a file of these names already.
+
+    Raises:
+        UsageError: it is such a folder.
+    """
+    if odd := sorted(set(str(folder.absolute())) & UNWRITABLE):
+        raise UsageError(f"{folder.absolute()} has {' '.join(odd)} in it, which Delta tables cannot be written under")
+    for one in (folder / name for name in (*names, "dagster.yaml", "README.md")):
+        if one.exists():
+            raise UsageError(f"{one} is there already", why="nothing was written", fix="name another folder")
+
+
+@contextmanager
+def reading_samples() -> Iterator[None]:
+    """Replaces errors of files that cannot be read.
+
+    Raises:
+        UsageError: a sample cannot be read.
+    """
+    try:
+        yield
+    except (OSError, EOFError, csv.Error) as error:
+        raise UsageError(f"a sample cannot be read: {error}", fix="take another file, or a part of this one") from error
+
+
+def write_folder(folder: Path, landing: Iterable[Path], texts: Mapping[str, str]) -> None:
+    """Writes the files of a new folder and the settings for Dagster, all or none; makes its landing folders.
+
+    Raises:
+        UsageError: a file cannot be written, or exists already.
+    """
+    contents = {name: text.encode("utf-8") for name, text in texts.items()}
+    contents["dagster.yaml"] = (files("fk_pipeline.servers") / "dagster.yaml").read_bytes()
+    written: list[Path] = []
+    try:
+        for one in (folder, *landing):
+            one.mkdir(parents=True, exist_ok=True)
+        for name, content in contents.items():
+            with (folder / name).open("xb") as file:
+                written.append(folder / name)
+                file.write(content)
+    except OSError as error:
+        for one in written:
+            one.unlink()
+        raise UsageError(
+            f"{folder} cannot be written: {error}", why="no file was written", fix="name another folder"
+        ) from error
 
 
 def _to_do(file: Path, left: Sample, right: Sample, proposal: Proposal, landing: Path) -> tuple[str, ...]:
@@ -143,17 +185,24 @@ def _check(name: str, left: Sample, right: Sample, paths: list[str]) -> None:
     left, right = _with_some_key(left), _with_some_key(right)
     sure = Proposal(tuple(replace(one, score=ENOUGH) for one in propose(left, right).parts))
     text, _ = pipeline_text(name, left, right, paths, sure)
+    load_before_writing({f"{name}.yaml": text}, "begin with 'fk-pipeline init DIR', and edit it")
+
+
+def load_before_writing(texts: Mapping[str, str], fix: str) -> list[PipelineSpec]:
+    """Returns the pipelines that these texts of files of one folder are.
+
+    Raises:
+        UsageError: one does not load.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / f"{name}.yaml"
-        file.write_text(text, encoding="utf-8")
+        for name, text in texts.items():
+            Path(folder, name).write_text(text, encoding="utf-8")
         try:
-            load_spec(file)
+            return [load_spec(Path(folder, name)) for name in texts]
         except PipelineFileError as error:
-            said = error.what.replace(f"{file}:", "line ")
+            said = re.sub(rf"{re.escape(folder)}/(\S+?):(\d+): ", r"\1, line \2: ", str(error))
             why = f"the pipeline file that these samples give does not load: {said}"
-            raise UsageError(
-                why, why="nothing was written", fix="begin with 'fk-pipeline init DIR', and edit it"
-            ) from None
+            raise UsageError(why, why="nothing was written", fix=fix) from None
 
 
 def _with_some_key(sample: Sample) -> Sample:
@@ -221,19 +270,24 @@ def _unknown_right(left: Sample) -> Sample:
     return Sample(left.path, left.folder, left.format, NO_SAMPLE, table, columns, (name,), NO_SAMPLE, 0, NO_SAMPLE)
 
 
-def _seen_from(folder: Path, other: Path) -> str:
+def seen_from(folder: Path, other: Path) -> str:
     """Returns a path relative to the folder of the pipeline file if it is near that folder; else the absolute path."""
     relative = os.path.relpath(other.absolute(), folder.absolute())
     return relative if relative.count("..") <= 2 else str(other.absolute())
 
 
 def _sentence(side: str, sample: Sample) -> str:
-    columns = f"{len(sample.columns)} column{'s' * (len(sample.columns) != 1)}"
     if sample.types_from == NO_SAMPLE:
         return f"{side:<5} {sample.table}: {NO_SAMPLE}; its part of the pipeline file is a guess"
+    return f"{side:<5} {sample.table}: {facts_of(sample)}"
+
+
+def facts_of(sample: Sample) -> str:
+    """Returns the format of a sample, the number of its columns, and its key, as part of a sentence."""
+    columns = f"{len(sample.columns)} column{'s' * (len(sample.columns) != 1)}"
     key = f"key {', '.join(sample.key)}{f' ({GUESSED})' if sample.key_doubt else ''}" if sample.key else "events"
     key = key if sample.has_key else "key not known"
-    return f"{side:<5} {sample.table}: {sample.format}, {sample.shape}, {columns}, {key}"
+    return f"{sample.format}, {sample.shape}, {columns}, {key}"
 
 
 def _readme(name: str, left: Sample, right: Sample, paths: list[str]) -> str:

@@ -6,6 +6,7 @@ a check or the message of an error, does not end. So the text is measured first,
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from typing import Any
 
@@ -59,6 +60,21 @@ def load_yaml(text: str, typ: str = "rt") -> Any:
         line = seen[-1].start_mark.line + 1 if seen else 1
         near = f" near {seen[-1].value[:_SHOWN]!r}" if seen and isinstance(seen[-1].value, str) else ""
         raise YamlTextError(f"not valid YAML{near}: {error}", line) from None
+
+
+def literal_block(text: str) -> str:
+    r"""Returns a text of several lines as the value of a key at the top of a YAML document, without blank lines around.
+
+    >>> print("query: " + literal_block("SELECT id\nFROM orders\n"))
+    query: |
+      SELECT id
+      FROM orders
+    """
+    lines = re.split("\r\n?|\n", text.rstrip())
+    while lines and not lines[0].strip():
+        del lines[0]
+    indented = [f"  {line}" if line.strip() else "" for line in lines]
+    return "\n".join(["|2" if lines and lines[0][0] == " " else "|", *indented])
 
 
 def _noting(constructor: Any, seen: deque[Any]) -> type:

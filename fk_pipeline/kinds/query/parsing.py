@@ -18,6 +18,7 @@ from fk_pipeline.kinds.query.blocks import Alias, Block, Keep, Query, Unit, is_s
 from fk_pipeline.kinds.query.kind import RESULT
 from fk_pipeline.kinds.query.refusals import (
     JOINS,
+    line_of,
     not_taken,
     refuse_excepted,
     refuse_moments,
@@ -28,7 +29,7 @@ from fk_pipeline.kinds.query.refusals import (
     refuse_unresolved,
     refuse_window,
 )
-from fk_pipeline.kinds.query.resolving import OUTPUT, as_group, merged, resolved
+from fk_pipeline.kinds.query.resolving import OUTPUT, as_group, merged, resolved, tables_named
 from fk_pipeline.kinds.query.trees import (
     aliased,
     column_of,
@@ -42,6 +43,7 @@ from fk_pipeline.kinds.query.trees import (
 )
 from fk_pipeline.kinds.query.unnesting import unnested
 from fk_pipeline.kinds.query.written import parse_as_known, parse_as_written
+from fk_pipeline.spec.inputs import INPUT_NAME
 from fk_pipeline.spec.sql import DIALECT, Column, SqlTextError, quote
 from fk_pipeline.store import LEDGER_TABLES
 
@@ -83,6 +85,23 @@ def parse_query(
     refuse_same_names(whole)
     known = {name: [key.lower() for key in some] for name, some in keys.items()}
     return _Taking(inputs).query(merged(unnested(whole, known)), tuple(names))
+
+
+def inputs_named(text: str) -> dict[str, int]:
+    """Returns the names in FROM that must be inputs, in lower case, each with the line in which it stands first.
+
+    Raises:
+        SqlTextError: it is no query, as far as its inputs need not be known for that; or no input can have the name.
+    """
+    named: dict[str, int] = {}
+    for table in tables_named(_parsed(text)):
+        name = table.name.lower()
+        if table.db:
+            not_taken(table, f"the name of an input has no dot; write {name}, or {name} AS another_name")
+        if not INPUT_NAME.fullmatch(name):
+            not_taken(table, "the name of an input starts with a letter a-z and goes on with a-z, 0-9 and _; write one")
+        named.setdefault(name, line_of(table))
+    return named
 
 
 def _parsed(text: str) -> exp.Query:

@@ -34,19 +34,20 @@ def not_taken(node: exp.Expr, why: str) -> NoReturn:
         SqlTextError: always.
     """
     text = " ".join(node.sql(dialect=DIALECT).split())
-    raise SqlTextError(f"{_line_of(node)}{why} (in {text[:80]!r})")
+    line = line_of(node)
+    raise SqlTextError(f"{f'line {line}: ' if line else ''}{why} (in {text[:80]!r})")
 
 
-def _line_of(node: exp.Expr) -> str:
-    """Returns the line of a node in the query, from 1, as the beginning of a message; empty if it is not known."""
+def line_of(node: exp.Expr) -> int:
+    """Returns the line of a node in the query, from 1; 0 if it is not known."""
     above: exp.Expr | None = node
     while above is not None:
         lines = (one.meta.get("line") for one in above.walk())
         found = next((line for line in lines if line is not None), None)
         if found is not None:
-            return f"line {found}: "
+            return int(found)
         above = above.parent
-    return ""
+    return 0
 
 
 def refuse_parts(tree: exp.Expr) -> None:

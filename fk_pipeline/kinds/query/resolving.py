@@ -72,6 +72,15 @@ def _semi_joins(select: exp.Select) -> None:
             join.pop()
 
 
+def tables_named(tree: exp.Query) -> list[exp.Table]:
+    """Returns the tables in FROM that are no CTEs, in the order of the text."""
+    tree = tree.copy()
+    _rename_ctes(tree, {}, {one.name.lower() for one in tree.find_all(exp.Table)})
+    ctes = {one.alias.lower() for one in tree.find_all(exp.CTE)}
+    tables = [one for one in tree.find_all(exp.Table) if one.db or one.name.lower() not in ctes]
+    return sorted(tables, key=lambda one: int(one.this.meta.get("start", 0)))
+
+
 def merged(whole: exp.Select) -> exp.Select:
     """Returns a resolved SELECT without the subqueries that can be a part of the SELECT around them."""
     tree = _inlined(whole.copy())
@@ -101,12 +110,10 @@ def _unmerged(select: exp.Select) -> Iterator[exp.Subquery]:
     )
     for place in (select.args["from_"], *(select.args.get("joins") or ())) if select.args.get("from_") else ():
         source = place.this
-        if isinstance(source, exp.Subquery) and not isinstance(source.this, exp.Select):
+        if not isinstance(source, exp.Subquery) or not isinstance(source.this, exp.Select):
             continue
         made = [one.unalias() for inner in source.find_all(exp.Select) for one in inner.selects]
         is_computed = any(not isinstance(one, exp.Column) for one in made)
-        if not isinstance(source, exp.Subquery):
-            continue
         if isinstance(place, exp.Join) and place.side == "LEFT" and is_computed:
             yield source  # without a partner its values are null, whatever they are computed of
         elif ranks and any(one.find(exp.Window) is not None for one in made):
@@ -116,17 +123,13 @@ def _unmerged(select: exp.Select) -> Iterator[exp.Subquery]:
 
 
 def _is_compared(select: exp.Select, source: exp.Subquery) -> bool:
-    """Returns whether a condition of a join reads a column of a subquery that is made of several tables."""
+    """Returns whether a join, or WHERE beside one, compares a column of a subquery that is made of several tables."""
     outputs = {one.alias_or_name: one.unalias() for one in source.this.selects}
     several = {name for name, one in outputs.items() if len({c.table for c in one.find_all(exp.Column)}) > 1}
-    where = select.args.get("where")
-    conditions = [*(join.args.get("on") for join in select.args.get("joins") or ()), where if several else None]
-    return any(
-        column.table == source.alias and column.name in several
-        for condition in conditions
-        if condition is not None and len(sources_of(select)) > 1
-        for column in condition.find_all(exp.Column)
-    )
+    joins = select.args.get("joins") or []
+    conditions = [*(join.args.get("on") for join in joins), select.args.get("where") if joins else None]
+    read = [column for one in conditions if one is not None for column in one.find_all(exp.Column)]
+    return any(column.table == source.alias and column.name in several for column in read)
 
 
 def as_group(value: exp.Expr) -> exp.Expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -13,13 +13,13 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.query.blocks import Query
 from fk_pipeline.kinds.query.kind import QUERY
-from fk_pipeline.kinds.query.parsing import parse_query
+from fk_pipeline.kinds.query.parsing import inputs_named, parse_query
 from fk_pipeline.kinds.query.stages_of import kind_of
 from fk_pipeline.spec.base import Strings, problem
 from fk_pipeline.spec.inputs import INPUT_NAME, RESULT_KEY, SideSpec
 from fk_pipeline.spec.model import Output, PipelineSpec
 from fk_pipeline.spec.settings import OwnExpectation, OwnSuites
-from fk_pipeline.spec.sql import Column, SqlTextError, parse_expression, quote
+from fk_pipeline.spec.sql import Column, SqlTextError, parse_columns, parse_expression, quote
 
 
 class QuerySuites(OwnSuites):
@@ -54,6 +54,20 @@ class QuerySpec(PipelineSpec):
             if not isinstance(name, str) or not INPUT_NAME.fullmatch(name):
                 raise problem(f"{name!r} must start with a letter a-z and go on with a-z, 0-9 and _", "inputs", name)
         return given
+
+    @staticmethod
+    def inputs_named(text: str) -> dict[str, int]:
+        """Returns the inputs that a query needs, by name, each with its line; see `parsing.inputs_named`."""
+        return inputs_named(text)
+
+    @staticmethod
+    def columns_of(text: str, schemas: Mapping[str, str]) -> tuple[str, ...]:
+        """Returns the columns of the result of a query over inputs with these schemas.
+
+        Raises:
+            SqlTextError: it cannot be kept up to date, or reads a column that no input has.
+        """
+        return parse_query(text, {name: parse_columns(schema) for name, schema in schemas.items()}).columns
 
     @property
     def sql(self) -> str:

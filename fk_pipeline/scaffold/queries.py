@@ -1,0 +1,366 @@
+"""The files of a new folder for a query: a pipeline for each table that lands, and the query over them.
+
+Everything is looked at before a file is written: the query, what was given for its tables, and their keys.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from fk_pipeline.contract import loaded
+from fk_pipeline.errors import UsageError
+from fk_pipeline.kinds.registry import kind_named
+from fk_pipeline.scaffold.sample import read_sample
+from fk_pipeline.scaffold.sampled import Sample
+from fk_pipeline.scaffold.text import GUESSED, PATHS, key_line, table_text, warehouse_line, word, yaml_of
+from fk_pipeline.scaffold.write import (
+    Made,
+    facts_of,
+    load_before_writing,
+    name_of,
+    reading_samples,
+    refuse_place,
+    seen_from,
+    write_folder,
+)
+from fk_pipeline.spec.results import schema_of
+from fk_pipeline.spec.sql import SqlTextError, parse_columns
+from fk_pipeline.spec.yaml_text import literal_block
+
+
+@dataclass(frozen=True)
+class QueryInput:
+    """A table of the query.
+
+    Attributes:
+        name: its name in FROM.
+        schema: its columns, as Spark DDL.
+        key: the columns of its key.
+        key_doubt: the evidence for a guessed key.
+        sample: the sample of what lands; None for a Delta table.
+        place: where it is read: the landing folder, as the pipeline file of the table writes it; of a Delta table its
+            absolute path, or its URI.
+        notes: notes for the user.
+    """
+
+    name: str
+    schema: str
+    key: tuple[str, ...]
+    key_doubt: str
+    sample: Sample | None
+    place: str
+    notes: tuple[str, ...] = ()
+
+
+def make_query(
+    folder: Path, file: Path, samples: Sequence[str], keys: Sequence[str] = (), *, in_place: bool = False
+) -> Made:
+    """Makes the folder of a query with the pipelines of its tables and returns what was written; overwrites no file.
+
+    Args:
+        folder: the folder; its name is the name of the query.
+        file: the file with the query.
+        samples: for each table in FROM `name=PATH`: a sample of what lands, or a Delta table.
+        keys: for tables whose key nothing tells, or is another one, `name=column,column`.
+        in_place: the pipelines read the folders of the samples instead of landing folders of their own.
+
+    Raises:
+        UsageError: the query cannot be kept up to date; nothing, or something that cannot be read, was given for a
+            table; the key of one is not known; or a file exists already.
+        PipelineFileError: what was given for a Delta table is none.
+    """
+    name, text = name_of(folder), _text_of(file)
+    query = loaded(kind_named("query").spec)
+    try:
+        lines: dict[str, int] = query.inputs_named(text)
+    except SqlTextError as error:
+        raise _not_taken(file, error) from None
+    if name in lines:
+        raise UsageError(f"the folder is called as a table of the query, {name!r}", fix="name another folder")
+    refuse_place(folder, [f"{one}.yaml" for one in (name, *lines)])
+    given, keys_given = _by_name("--from-sample", samples, "PATH"), _by_name("--key", keys, "COLUMN,COLUMN")
+    _refuse_names(file, lines, given, keys_given)
+    inputs = [_input(one, given[one], keys_given.get(one, ""), folder if in_place else None) for one in lines]
+    _refuse_shared([one for one in inputs if one.sample is not None])
+    try:
+        columns = query.columns_of(text, {one.name: one.schema for one in inputs})
+    except SqlTextError as error:
+        raise _not_taken(file, error) from None
+    tables = {one.name: table_text(one.name, one.sample, one.place) for one in inputs if one.sample is not None}
+    texts = {f"{one}.yaml": of_table for one, (of_table, _) in tables.items()}
+    by_hand = "write the files by hand: the page `Keep a query up to date`"
+    written = partial(
+        _query_text, name, f"# The query of {file.name}, kept up to date from what changed.", text, inputs
+    )
+    load_before_writing({**texts, f"{name}.yaml": written(columns[0], str)}, by_hand)
+    texts[f"{name}.yaml"] = written(columns[0], partial(_seen, folder))
+    landing = [folder / path for path in dict.fromkeys(one.place for one in inputs) if path.startswith("landing/")]
+    write_folder(folder, landing, {**texts, "README.md": _readme(name, inputs)})
+    return _made(folder, name, inputs, [doubt for _, doubts in tables.values() for doubt in doubts], landing)
+
+
+def _made(folder: Path, name: str, inputs: Sequence[QueryInput], doubts: list[str], landing: Sequence[Path]) -> Made:
+    landed = [(one.place, one.sample) for one in inputs if one.sample is not None]
+    of_tables = [one for one in inputs if one.sample is None]
+    said = [f"{one.name}: {facts_of(one.sample)}" for one in inputs if one.sample is not None]
+    said += [f"{one.name}: a Delta table, key {', '.join(one.key)}{_mark(one)}" for one in of_tables]
+    said += [f"{one.name}: {note}" for one in inputs for note in one.notes]
+    doubts += [f"{one.name}.key: {', '.join(one.key)}; {one.key_doubt}" for one in of_tables if one.key_doubt]
+    files = [folder / f"{one.name}.yaml" for one in inputs if one.sample is not None]
+    return Made(
+        file=folder / f"{name}.yaml",
+        paths=tuple(place for place, _ in landed),
+        written=(*files, folder / f"{name}.yaml", *landing, folder / "dagster.yaml", folder / "README.md"),
+        said=tuple(said),
+        doubts=tuple(doubts),
+        samples=tuple(sample for _, sample in landed),
+        to_do=(),
+        commands_for=folder,
+    )
+
+
+def _mark(one: QueryInput) -> str:
+    return f" ({GUESSED})" if one.key_doubt else ""
+
+
+def _text_of(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the query cannot be read: {error}", where=str(file), fix="--query FILE.sql") from None
+
+
+def _not_taken(file: Path, error: SqlTextError) -> UsageError:
+    """Returns the error for a query that cannot be kept up to date, with file and line."""
+    found = re.fullmatch(r"line (\d+): (.*)", str(error), re.DOTALL)
+    line, what = found.groups() if found else ("1", str(error))
+    why = "nothing was written; what a query may have in it: the page `Queries` of the documentation"
+    return UsageError(what, where=f"{file}:{line}", why=why)
+
+
+def _by_name(option: str, given: Sequence[str], what: str) -> dict[str, str]:
+    """Returns values by name, of options that are given as `name=value`.
+
+    Raises:
+        UsageError: one is not, or a name comes twice.
+    """
+    found: dict[str, str] = {}
+    for one in given:
+        name, is_named, value = one.partition("=")
+        name = name.strip().lower()
+        if not is_named or not name or not value.strip():
+            why = "with --query it says which table of the query it is of"
+            raise UsageError(f"{option} {one!r} names no table", why=why, fix=f"{option} NAME={what}")
+        if name in found:
+            raise UsageError(f"{option} names {name!r} twice", fix=f"give one {option} {name}={what}")
+        found[name] = value.strip()
+    return found
+
+
+def _refuse_names(file: Path, lines: Mapping[str, int], given: Mapping[str, str], keys: Mapping[str, str]) -> None:
+    """Refuses tables for which nothing was given, and what was given for no table.
+
+    Raises:
+        UsageError: it names all such tables, or the first that the query does not read.
+    """
+    missing = [name for name in lines if name not in given]
+    if missing:
+        raise UsageError(
+            f"nothing was given for {', '.join(f'{name} (line {lines[name]})' for name in missing)}",
+            where=f"{file}:{lines[missing[0]]}",
+            why="nothing was written",
+            fix=" ".join(f"--from-sample {name}=PATH" for name in missing) + ": a sample, or a Delta table",
+        )
+    for option, named in (("--from-sample", given), ("--key", keys)):
+        for name in named:
+            if name not in lines:
+                raise UsageError(
+                    f"{option} {name}={named[name]}: the query does not read {name!r}; it reads {', '.join(lines)}",
+                    where=str(file),
+                    why="nothing was written",
+                    fix="leave it out, or write the name as the query has it",
+                )
+
+
+def _input(name: str, path: str, key: str, folder: Path | None) -> QueryInput:
+    """Returns what is known of a table.
+
+    Args:
+        name: its name in FROM.
+        path: a sample of what lands, or a Delta table.
+        key: the columns of its key, as the user wrote them; empty: they are looked for.
+        folder: the folder of the pipeline files, if the files are read where the sample lies.
+
+    Raises:
+        UsageError: it cannot be read, or its key is not known.
+        PipelineFileError: it is no Delta table, or one of a pipeline.
+    """
+    option, is_uri = f"--from-sample {name}={path}", "://" in path
+    place = path if is_uri else str(Path(path).absolute())
+    is_table = is_uri or (Path(path) / "_delta_log").is_dir()
+    with reading_samples():
+        schema = schema_of(Path(), place, option) if is_table else ""
+        sample = None if is_uri else _sample(option, name, Path(path), key)
+    if sample is None:
+        names = [column.name for column in parse_columns(schema)]
+        if not key:
+            raise _without_key(option, name, "init reads no rows of a table in an object store", names)
+        return QueryInput(name, schema, _key(name, key, names), "", None, place)
+    if not sample.key:
+        raise _without_key(option, name, sample.key_doubt, [column.name for column in sample.columns])
+    if is_table:
+        return QueryInput(name, schema, sample.key, sample.key_doubt, None, place, sample.notes)
+    landing = word(Path(path).absolute().name.split(".")[0], "changes") if "table" in sample.options else name
+    place = f"landing/{landing}" if folder is None else seen_from(folder, sample.folder)
+    schema = ", ".join(column.ddl for column in sample.columns)
+    return QueryInput(name, schema, sample.key, sample.key_doubt, sample, place, sample.notes)
+
+
+def _sample(option: str, name: str, path: Path, key: str) -> Sample:
+    """Returns the sample of a table, of several in a file that of its name, with the key that was given.
+
+    Raises:
+        UsageError: it cannot be read; its records are of several tables, and none has the name; or the key has a column
+            that is none.
+    """
+    try:
+        tables = read_sample(path, name)
+    except UsageError as error:
+        raise UsageError(error.what, where=error.where or option, why="nothing was written", fix=error.fix) from None
+    rows_of = [one for one in tables if len(tables) == 1 or one.table.rsplit(".", 1)[-1].lower() == name]
+    if len(rows_of) != 1:
+        raise UsageError(
+            f"{path} has lines of several tables: {', '.join(one.table for one in tables)}",
+            where=option,
+            why="nothing was written",
+            fix=f"give a sample with lines of {name} alone",
+        )
+    [sample] = rows_of
+    if not key:
+        return sample
+    chosen = _key(name, key, [column.name for column in sample.columns])
+    return replace(sample, key=chosen, key_doubt="", key_from="given to init")
+
+
+def _key(name: str, key: str, columns: Sequence[str]) -> tuple[str, ...]:
+    """Returns the columns of a key that was given, spelled as the table has them.
+
+    Raises:
+        UsageError: it has no such column.
+    """
+    spelled = {column.strip("`").lower(): column for column in columns}
+    chosen = [one.strip().strip("`").lower() for one in key.split(",")]
+    for one in chosen:
+        if one not in spelled:
+            raise UsageError(
+                f"--key {name}={key}: {name} has no column {one!r}; it has {', '.join(spelled.values())}",
+                why="nothing was written",
+                fix=f"--key {name}=COLUMN, or COLUMN,COLUMN",
+            )
+    return tuple(spelled[one] for one in dict.fromkeys(chosen))
+
+
+def _without_key(option: str, name: str, why: str, columns: Sequence[str]) -> UsageError:
+    return UsageError(
+        f"the key of {name} is not known: {why}",
+        where=option,
+        why=f"nothing was written; its columns are {', '.join(columns)}",
+        fix=f"say which columns identify a row: --key {name}=COLUMN, or COLUMN,COLUMN",
+    )
+
+
+def _refuse_shared(landed: Sequence[QueryInput]) -> None:
+    """Refuses tables that would read each other's files.
+
+    Raises:
+        UsageError: two have one folder, and their lines name no table.
+    """
+    for number, one in enumerate(landed):
+        for other in landed[:number]:
+            samples = (one.sample, other.sample)
+            if one.place == other.place and not all(s is not None and "table" in s.options for s in samples):
+                raise UsageError(
+                    f"{other.name} and {one.name} would both read {one.place}, each the other's files too",
+                    why="nothing was written",
+                    fix="keep the files of each table in a folder of their own",
+                )
+
+
+def _seen(folder: Path, path: str) -> str:
+    return path if "://" in path else seen_from(folder, Path(path))
+
+
+def _query_text(
+    name: str, about: str, text: str, inputs: Sequence[QueryInput], column: str, shown: Callable[[str], str]
+) -> str:
+    """Returns the text of the pipeline file of the query.
+
+    Args:
+        name: its name.
+        about: the first line, a comment.
+        text: the query.
+        inputs: its tables.
+        column: a column of the result.
+        shown: returns the place of a Delta table as the file has it.
+    """
+    entries: list[str] = []
+    for one in inputs:
+        if one.sample is not None:
+            entries.append(f"  {one.name}: {{pipeline: {one.name}.yaml}}")
+        else:
+            entries += [f"  {one.name}:", f"    table: {yaml_of(shown(one.place))}"]
+            entries.append(key_line(one.key, one.key_doubt, 4))
+    lines = [
+        about,
+        PATHS,
+        f"name: {name}",
+        "kind: query",
+        "",
+        "inputs:                            # the tables in FROM: results of pipelines, and Delta tables",
+        *entries,
+        "",
+        f"query: {literal_block(text)}",
+        "",
+        "refresh: auto                      # or incremental: refuse to compute the whole; full: always the whole",
+        f"{f'# key: {yaml_of(column)}':<34} # what identifies a row of the result, for pipelines that read it",
+        "",
+        warehouse_line(name, "warehouse"),
+        "",
+        "# settings:",
+        "#   driver_memory: 4g          # heap of a local Spark",
+        "#   sensor_seconds: 15         # how often Dagster looks for new versions",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _readme(name: str, inputs: Sequence[QueryInput]) -> str:
+    landed = [one for one in inputs if one.sample is not None]
+    tables = "\n".join(
+        f"* `{one.name}.yaml`: the table {one.name}; its files land in `{one.place}/`." for one in landed
+    )
+    return f"""# {name}
+
+A query that fk-pipeline keeps up to date.
+
+* `{name}.yaml`: the query. Lines marked `{GUESSED}` were not said by a sample: look at them before the first run.
+{tables}
+* `dagster.yaml`: settings of Dagster; `fk-pipeline up .` puts them into its home, `.dagster`.
+* `warehouse/`: the tables, once something was run.
+
+A number in the name of a file that lands is its batch (`00000001.csv`); a file must be complete when it gets its name:
+write it under a name that begins with `.`, then rename it.
+
+In this folder:
+
+```sh
+fk-pipeline plan .             # what would be done, and why
+fk-pipeline run .              # do it: the tables, then the query
+fk-pipeline verify .           # prove the results, row by row
+fk-pipeline export {name}.yaml --to {name}.csv
+fk-pipeline up .               # the same in Dagster, at http://127.0.0.1:3000; `fk-pipeline down` ends it
+```
+"""
