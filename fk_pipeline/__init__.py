@@ -1,6 +1,7 @@
 """fk-pipeline: joins and aggregates of changing tables and streams, kept up to date on Spark and Delta.
 
-`load("pipeline.yaml")` returns a `Pipeline`. Importing this package starts no Spark and imports no Dagster.
+`load("pipeline.yaml")` returns a `Pipeline`, `query("SELECT ...", ...)` a query without a file of one's own. Importing
+this package starts no Spark and imports no Dagster.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ _LAZY = {
     "load": "fk_pipeline.pipeline",
     "Pipeline": "fk_pipeline.pipeline",
     "changes": "fk_pipeline.pipeline",
+    "query": "fk_pipeline.maintained",
     "definitions": "fk_pipeline.definitions",
     "FkJoinComponent": "fk_pipeline.component",
     "WindowJoinComponent": "fk_pipeline.component",
@@ -33,6 +35,7 @@ __all__ = [
     "changes",
     "definitions",
     "load",
+    "query",
 ]
 
 

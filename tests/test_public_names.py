@@ -11,6 +11,7 @@ import pytest
 
 import fk_pipeline as fk
 from fk_pipeline.definitions import definitions
+from fk_pipeline.maintained import MaintainedQuery
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "python.md"
 
@@ -39,14 +40,23 @@ def signature(name: str, method: Any) -> str:
     return f"{name}({', '.join(parts)})"
 
 
-@pytest.mark.parametrize("of", [fk.Pipeline, fk.StageFunctions])
-def test_every_public_method_is_told_with_its_parameters(of: type) -> None:
+def rows_about(of: type) -> list[str]:
+    """The rows of the page about a class."""
     before, after = PAGE.read_text().split("## The stages as functions\n")
-    rows = told(after if of is fk.StageFunctions else before.split("## Run\n")[1])
+    stages, query = after.split("## A query without a file\n")
+    parts = {fk.Pipeline: before.split("## Run\n")[1], fk.StageFunctions: stages, MaintainedQuery: query}
+    return told(parts[of])
+
+
+@pytest.mark.parametrize("of", [fk.Pipeline, fk.StageFunctions, MaintainedQuery])
+def test_every_public_method_is_told_with_its_parameters(of: type) -> None:
+    rows = rows_about(of)
     methods = [signature(name, value) for name, value in public(of).items() if inspect.isfunction(value)]
     attributes = [name for name, value in public(of).items() if not inspect.isfunction(value)]
     if of is fk.Pipeline:
         attributes += ["spec", "zone"]
+    if of is MaintainedQuery:
+        attributes += ["pipeline"]
     assert sorted(rows) == sorted([*methods, *attributes])
     assert all(inspect.getdoc(value) for value in public(of).values())
 
@@ -55,5 +65,6 @@ def test_every_name_of_the_package_is_told() -> None:
     rows = told(PAGE.read_text().split("## Run\n")[0])
     assert sorted(row.removeprefix("fk.").split("(")[0] for row in rows) == sorted(fk.__all__)
     made = [signature("load", fk.load), signature("changes", fk.changes), signature("definitions", definitions)]
+    made += [signature("query", fk.query)]
     made += [signature(one.__name__, one) for one in (fk.Pipeline, fk.StageFunctions)]
     assert {f"fk.{one}" for one in made} <= set(rows)
