@@ -214,6 +214,7 @@ class Joins:
 
     def _distinct(self, some: Sequence[RowSet], of: str, names: list[str]) -> RowSet:
         """Returns the values of some columns of rows of an alias, each once."""
+        names = [*dict.fromkeys(names)]
         local, kinds = local_rows(some), dict(self._columns(self._alias(of).relation).values())
         if local is not None:
             return self.read.held(distinct(local, names), [(name, kinds[name]) for name in names])

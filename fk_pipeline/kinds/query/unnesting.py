@@ -15,7 +15,7 @@ that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
@@ -221,16 +221,15 @@ class _Unnesting:
         conjunct = _is_conjunct(node)
         how = "" if conjunct else "LEFT"
         by, ties = [one for one, _, _ in tied.pairs], [(outer, safe) for _, outer, safe in tied.pairs]
-        values, tests = _set_of(tied) if tied.rest else ([], [])
+        values, test = _tested(tied) if tied.rest else ([], None)
         if not values and self._is_unique(tied.inner, by):
             inner = _selecting(tied.inner, _as_keys(by))
         else:
             inner = self._groups(tied.inner, by, values)
         name = self._joined(select, inner, what, ties, how)
         found: list[exp.Expr] = [] if conjunct else [_is_there(name, ties)]
-        if tied.rest:
-            of = exp.Lambda(this=exp.and_(*tests), expressions=[exp.to_identifier(_ROW)])
-            found = [exp.Coalesce(this=_call("EXISTS", column_of(name, _SET), of), expressions=[exp.false()])]
+        if test is not None:
+            found = [exp.Coalesce(this=exp.paren(test(name)), expressions=[exp.false()])]
         found += [exp.Coalesce(this=one, expressions=[exp.false()]) for one in tied.outer]
         node.replace(exp.paren(exp.and_(*found)) if found else exp.true())
 
@@ -406,6 +405,20 @@ class _Unnesting:
 _SET, _ROW = "rows", "_row"
 """Of a group, the set of values that a further condition reads, and one of them."""
 
+_LEAST, _GREATEST = "least", "greatest"
+"""Of a group, the ends of the values that a comparison reads."""
+
+_ENDS: dict[type[exp.Expr], tuple[str, ...]] = {
+    exp.LT: (_LEAST,),
+    exp.LTE: (_LEAST,),
+    exp.GT: (_GREATEST,),
+    exp.GTE: (_GREATEST,),
+    exp.NEQ: (_LEAST, _GREATEST),
+}
+"""Per comparison, the ends of the values on its left that tell whether it holds for one of them."""
+
+_OTHER_END = {_LEAST: _GREATEST, _GREATEST: _LEAST}
+
 _THERE = "is_there"
 """The column of a table that says that there is a row."""
 
@@ -487,15 +500,41 @@ def _outer_columns(tied: _Correlated) -> list[exp.Column]:
     return [column for part in parts for column in part.find_all(exp.Column) if column.table not in own]
 
 
-def _set_of(tied: _Correlated) -> tuple[list[exp.Expr], list[exp.Expr]]:
-    """Returns the set of inner values that conditions read, as a column, and the conditions on one of them."""
-    own = {one.alias_or_name for one in sources_of(tied.inner)}
-    read = [*dict.fromkeys(c.copy() for one in tied.rest for c in one.find_all(exp.Column) if c.table in own)]
+def _tested(tied: _Correlated) -> tuple[list[exp.Expr], Callable[[str], exp.Expr]]:
+    """Returns what a group keeps of its rows for conditions with a row around that are no equalities.
+
+    It is the least and the greatest value, if there is one condition, which compares; otherwise the set of values that
+    are read. With it comes a function from the name of the groups to SQL of whether a row of the group meets the
+    conditions.
+    """
+    [first, *more], own_tables = tied.rest, {one.alias_or_name for one in sources_of(tied.inner)}
+    if not more and isinstance(first, exp.Binary) and type(first) in _ENDS:
+        inner = [{c.table in own_tables for c in side.find_all(exp.Column)} for side in (first.left, first.right)]
+        if inner in ([{True}, {False}], [{False}, {True}]):
+            return _compared_with_ends(first, inner[0] == {True})
+    read = [*dict.fromkeys(c.copy() for one in tied.rest for c in one.find_all(exp.Column) if c.table in own_tables)]
     place = {one: exp.Dot(this=exp.to_identifier(_ROW), expression=named(f"c{n}")) for n, one in enumerate(read)}
     fields = [part for n, one in enumerate(read) for part in (exp.Literal.string(f"c{n}"), one.copy())]
     values = exp.AnonymousAggFunc(this="COLLECT_SET", expressions=[_call("NAMED_STRUCT", *fields)])
     tests = [one.transform(lambda node: place[node].copy() if node in place else node) for one in tied.rest]
-    return [aliased(_call("ARRAY_SORT", values), _SET)], tests
+    of = exp.Lambda(this=exp.and_(*tests), expressions=[exp.to_identifier(_ROW)])
+    return [aliased(_call("ARRAY_SORT", values), _SET)], lambda name: _call("EXISTS", column_of(name, _SET), of.copy())
+
+
+def _compared_with_ends(condition: exp.Binary, is_left: bool) -> tuple[list[exp.Expr], Callable[[str], exp.Expr]]:
+    """Returns the same of a comparison, whose left or right side is of the inner rows."""
+    value, other = (condition.left, condition.right) if is_left else (condition.right, condition.left)
+    ends = _ENDS[type(condition)] if is_left else tuple(_OTHER_END[one] for one in _ENDS[type(condition)])
+    kept: list[exp.Expr] = [
+        aliased(exp.Min(this=value.copy()) if end == _LEAST else exp.Max(this=value.copy()), end) for end in ends
+    ]
+
+    def test(name: str) -> exp.Expr:
+        sides = [(column_of(name, end), other.copy()) for end in ends]
+        tests = [type(condition)(this=a if is_left else b, expression=b if is_left else a) for a, b in sides]
+        return exp.or_(*tests)
+
+    return kept, test
 
 
 def _is_conjunct(node: exp.Expr) -> bool:
