@@ -21,6 +21,7 @@ _Named = tuple[str, str]
 def advice(spec: QuerySpec) -> tuple[str, ...]:
     """Returns sentences about the blocks of a query."""
     found = [text for block in spec.blocks.blocks for text in advice_on(spec, block)]
+    found += [f"the query does not read the input {name}: a change of it is none of the query's" for name in spec.unread]
     tree = sqlglot.parse_one(spec.sql, dialect=DIALECT)
     if tree.args.get("order") is not None and tree.args.get("limit") is None:
         found.append(

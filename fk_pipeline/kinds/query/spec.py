@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PrivateAttr, model_validator
 
 from fk_pipeline.contract import Kind
 from fk_pipeline.errors import PipelineFileError
@@ -45,6 +45,13 @@ class QuerySpec(PipelineSpec):
     """The columns of the result, one or a list, that identify a row: what reads the result needs them."""
     expectations: QuerySuites = Field(default_factory=QuerySuites)
     """Expectations of your own, of the result."""
+
+    _unread: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The inputs that the query does not read: they are left out."""
+        return self._unread
 
     @model_validator(mode="before")
     @classmethod
@@ -140,9 +147,6 @@ class QuerySpec(PipelineSpec):
             read = self.blocks.inputs
         except SqlTextError as error:
             raise problem(str(error), "query") from None
-        unread = [name for name in self.inputs if name not in read]
-        if unread:
-            raise problem(f"the query does not read {unread[0]!r}", "inputs", unread[0])
         for name in self.key:
             if name not in self.blocks.columns:
                 have = ", ".join(self.blocks.columns)
@@ -150,7 +154,9 @@ class QuerySpec(PipelineSpec):
         for name, side in self.inputs.items():
             if side.format != "delta":
                 raise problem("an input has one of pipeline: FILE, table: PATH and path: FOLDER", "inputs", name)
-        object.__setattr__(self, "inputs", {name: _narrow(side, read[name]) for name, side in self.inputs.items()})
+        self._unread = tuple(name for name in self.inputs if name not in read)
+        narrow = {name: _narrow(side, read[name]) for name, side in self.inputs.items() if name in read}
+        object.__setattr__(self, "inputs", narrow)
 
 
 def _visible(side: SideSpec) -> tuple[Column, ...]:
