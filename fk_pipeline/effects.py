@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,6 +151,10 @@ class History(Protocol):
 
     def horizon(self, stage: str) -> str | None:
         """Returns how far back an input goes, given by its stage (`history`, `retention`); None: everything is kept."""
+        ...
+
+    def seconds(self, stage: str, read: int) -> float | None:
+        """Returns the seconds of the last run of a stage; None if it had not read this version of its main table."""
         ...
 
     def limit(self, check: str) -> int | None:
@@ -464,11 +468,14 @@ class Report:
         counts: per batch, the counts by name.
         notes: information for people.
         warnings: probable mistakes in the pipeline file.
+        strategy: how the stage goes about it, `incremental` or `full`, and why, if it chooses itself; None: as it
+            chose for its writes (`Reader.lookup_limit`).
     """
 
     counts: Counts = field(default_factory=dict)
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
+    strategy: tuple[Literal["incremental", "full"], str] | None = None
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ class Done:
         choice: the strategy of the stage; None if there was nothing to do, or no choice.
         notes: information for people.
         warnings: probable mistakes in the pipeline file.
+        reported: the strategy as the stage reported it; None: as the planner chose.
     """
 
     counts: Counts
@@ -62,6 +63,7 @@ class Done:
     choice: Choice | None = None
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    reported: Choice | None = None
 
 
 class Execution:
@@ -177,7 +179,7 @@ class Execution:
         except Exception as error:
             step.explain(error)
             raise
-        done.choice = read.planner.choice
+        done.choice = done.reported or read.planner.choice
         done.versions |= read.versions | {f"{name} written": version for name, version in writer.versions.items()}
 
     def _write(self, effect: Effect, writer: TableWriter, done: Done) -> None:
@@ -195,6 +197,7 @@ class Execution:
                 done.counts |= effect.counts
                 done.notes += effect.notes
                 done.warnings += effect.warnings
+                done.reported = done.reported if effect.strategy is None else Choice(*effect.strategy)
             case Reopen():
                 self.ledger.runs.reopen(self.stage.name, effect.batches, self.info.run_id)
 

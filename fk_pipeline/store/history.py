@@ -51,6 +51,10 @@ class RunHistory:
             return UNKNOWN
         return sum(state.totals.get(name, 0) for state in states for name in (INSERTED, APPLIED))
 
+    def seconds(self, stage: str, read: int) -> float | None:
+        """Returns the seconds of the last run of a stage; None if it had not read this version of its main table."""
+        return self.ledger.runs.seconds_after(stage, read)
+
     def rows_read(self, stage: str) -> int:
         """Returns the number of rows of the batches in the log of a stage that reads landing files.
 

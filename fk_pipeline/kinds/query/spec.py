@@ -39,8 +39,9 @@ class QuerySpec(PipelineSpec):
     query: str = Field(min_length=1)
     """One SELECT in Spark's dialect."""
     refresh: Literal["auto", "incremental", "full"] = "auto"
-    """How a refresh computes: what changed, or the whole where nothing tells what changed or very much did (`auto`);
-    only what changed, otherwise it is refused, but for the first time (`incremental`); always the whole (`full`)."""
+    """How a refresh computes: what changed, or the whole where nothing tells what changed or that should be quicker
+    (`auto`); only what changed, and refused where nothing tells it, but for the first time (`incremental`); always the
+    whole (`full`)."""
     key: Strings = ()
     """The columns of the result, one or a list, that identify a row: what reads the result needs them."""
     expectations: QuerySuites = Field(default_factory=QuerySuites)

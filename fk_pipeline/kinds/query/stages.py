@@ -28,23 +28,35 @@ from fk_pipeline.errors import LeftToSpark, StageError
 from fk_pipeline.kinds.query.advice import advice_on
 from fk_pipeline.kinds.query.blocks import ANCHOR, BRANCH, GROUP_VALUE, IS_NOW, PART, ROW, Block, Unit
 from fk_pipeline.kinds.query.changes import Changes, changes
+from fk_pipeline.kinds.query.costs import (
+    COSTS,
+    Decision,
+    Numbers,
+    Run,
+    Way,
+    decide,
+    earlier_runs,
+    facts_of,
+    numbers_of,
+    predicted,
+    strategy_of,
+)
 from fk_pipeline.kinds.query.joins import Joins
 from fk_pipeline.kinds.query.keys import refuse_shared_keys, why_unclear
 from fk_pipeline.kinds.query.kind import ADDED, REMOVED, STANDS_FOR, VERSIONS, WRITTEN, standing_for
 from fk_pipeline.kinds.query.relations import Snapshot, branch_columns, more_columns, relations, row_key, sql_over
+from fk_pipeline.kinds.query.since import changed_between, lost, seen_then, why_another, why_lost
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.sums import ROWS, sums_of
 from fk_pipeline.kinds.query.tables import is_compared_as_stored, means_of
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger.commits import READ
 from fk_pipeline.store.local import distinct
 from fk_pipeline.store.reader import ABSENT
 from fk_pipeline.store.sizes import UNKNOWN
 
 _BEFORE, _DECISION, _TOUCHED = "_fk_before", "_fk_decision", "_fk_touched"
-
-_SHARE, _ALWAYS_FEW = 0.3, 10_000
-"""The share of changed rows of a table above which a block is computed whole, if they are more than these."""
 
 
 def block(read: Reader) -> list[Effect]:
@@ -87,10 +99,11 @@ class Refresh:
         self.relations = relations(spec, earlier, self.block)
         self.now: dict[str, Seen | None] = {name: read.seen(name) for name in self.block.relations}
         self.facts = read.metadata(self.block.name)
-        self.then = {name: _seen(self.facts, name, found) for name, found in self.now.items()}
+        self.then = {name: seen_then(self.facts, name, found) for name, found in self.now.items()}
         self.session = read.read(self.block.name).sparkSession
         self.more = more_columns(spec, self.tables, self.block, self.relations)
         self.changes: dict[str, Changes] = {}
+        self.decision: Decision | None = None
 
     @cached_property
     def joins(self) -> Joins:
@@ -106,7 +119,9 @@ class Refresh:
         moved = [f"{name} {_version(self.then[name])} to {_version(self.now[name])}" for name in self.moved]
         how = f"whole, {why}" if why else "what changed"
         first = () if self.facts else advice_on(self.spec, self.block)
-        return Report(notes=[f"{self.block.name}: {how}; versions of {', '.join(moved) or 'nothing'}", *first])
+        notes = [f"{self.block.name}: {how}; versions of {', '.join(moved) or 'nothing'}", *first]
+        self.decision = self._decided(why)
+        return Report(notes=notes, strategy=strategy_of(self.decision))
 
     @property
     def moved(self) -> list[str]:
@@ -144,11 +159,12 @@ class Refresh:
         if not self.facts:
             return "for the first time"
         for name, after in self.now.items():
-            before = self.then[name]
-            if before is not None and (after is None or after.id != before.id):
-                return f"{name} is another table than before"
-            if before is not None and after is not None and after.version < before.version:
-                return f"{name} went back from version {before.version} to {after.version}"
+            if why := why_another(name, self.then[name], after):
+                return why
+            if self.spec.refresh == "incremental" and (why := why_lost(name, self.then[name], after)):
+                return why  # it is refused before any change is read
+        if why := self._dearer_by_logs():
+            return why
         for name, after in self.now.items():
             before = self.then[name]
             if before == after or after is None:
@@ -156,19 +172,51 @@ class Refresh:
             start = before or Seen(after.location, after.id, -1)
             found = changes(self.read, self.snapshot, name, start, after)
             if found is None:
-                return f"the changes of {name} since version {start.version} are gone, or were never kept"
+                return lost(name, start)
             self.changes[name] = found
             unclear = why_unclear(self.spec, self.snapshot, name, found)
             if unclear:
                 return unclear
-        return self._many() or next(filter(None, (self._joins(one).out_of_reach() for one in self.block.parts)), "")
+        changed = {name: found.number for name, found in self.changes.items()}
+        reached = (self._joins(one).out_of_reach() for one in self.block.parts)
+        return self._dearer(changed) or next(filter(None, reached), "")
 
-    def _many(self) -> str:
-        """Returns which table has so many changed rows that the whole is cheaper; empty if none has."""
-        for name, found in self.changes.items():
-            if found.number > max(_ALWAYS_FEW, _SHARE * self.snapshot.number(name)):
-                return f"{found.number:,} rows of {name} changed"
-        return ""
+    def _dearer(self, changed: Mapping[str, int]) -> str:
+        """Returns why a refresh should take longer than the whole; empty if it should not, or if it is wanted."""
+        may_be_whole = self.spec.refresh != "incremental"
+        self.decision = decide(self._numbers_with(changed), self.earlier, may_be_whole=may_be_whole)
+        return self.decision.why if self.decision.way is Way.WHOLE else ""
+
+    def _dearer_by_logs(self) -> str:
+        """Returns what `_dearer` does, before a change is read; empty if the logs do not tell how many there are."""
+        changed = self._changed_by_logs
+        return self._dearer(changed) if len(changed) == len(self.moved) else ""
+
+    @cached_property
+    def _changed_by_logs(self) -> dict[str, int]:
+        """About how many rows changed of each relation that has another version than then, where its log tells."""
+        found = {name: changed_between(self.then[name], self.now[name]) for name in self.moved}
+        return {name: number for name, number in found.items() if number is not None}
+
+    def _decided(self, why: str) -> Decision:
+        """Returns how the block is computed, and what that should take; `why` it is computed whole, if it is."""
+        way = Way.REFRESH if not why else Way.WHOLE if self.read.rows(self.table.name) else Way.FIRST
+        if self.decision is not None and self.decision.way is way:
+            return self.decision
+        numbers = self._numbers_with(self._changed_by_logs)
+        return Decision(way, why, predicted(way, numbers, self.earlier), numbers)
+
+    def _numbers_with(self, changed: Mapping[str, int]) -> Numbers:
+        """Returns what is known of the block, with numbers of changed rows."""
+        rows = {name: self.snapshot.number(name) for name in self.block.relations}
+        keys = {name: one.keys for name, one in self.relations.items()}
+        return numbers_of(self.block, rows, keys, changed, self.read.rows(self.table.name), adds=self.sums is not None)
+
+    @cached_property
+    def earlier(self) -> list[Run]:
+        """The earlier runs of the block."""
+        version = self.facts.get(READ, ABSENT)
+        return earlier_runs(self.facts, self.read.history.seconds(self.block.name, version))
 
     # ------------------------------------------------------------------------------------------------ what is computed
     def whole(self) -> _Part:
@@ -387,7 +435,8 @@ class Refresh:
             own = {name: [] if seen is None else [(seen.id, seen.version)]}
             for of, some in (own if name in self.spec.inputs else standing_for(self.read.metadata(name))).items():
                 stands.setdefault(of, set()).update(some)
-        return {VERSIONS: versions, STANDS_FOR: {name: sorted(some) for name, some in stands.items()}}
+        facts = {VERSIONS: versions, STANDS_FOR: {name: sorted(some) for name, some in stands.items()}}
+        return facts if self.decision is None else facts | {COSTS: facts_of(self.decision, self.earlier)}
 
 
 def _anchor_of(rows: DataFrame) -> list[str]:
@@ -407,9 +456,3 @@ def _values(by: tuple[Any, ...]) -> list[str]:
 
 def _version(seen: Seen | None) -> str:
     return "-" if seen is None else str(seen.version)
-
-
-def _seen(facts: Mapping[str, Any], name: str, now: Seen | None) -> Seen | None:
-    """Returns the version of a relation that facts name, where the relation is now."""
-    found = (facts.get(VERSIONS) or {}).get(name)
-    return None if found is None else Seen("" if now is None else now.location, str(found[0]), int(found[1]))

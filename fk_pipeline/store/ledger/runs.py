@@ -116,6 +116,19 @@ class RunLog:
         """Returns the state of a stage and batch; the default state if it never ran."""
         return self.stages.get((stage, batch)) or StageState()
 
+    def last_of(self, stage: str) -> Success | None:
+        """Returns the last success of a stage, for any batch."""
+        found = [state.last for (name, _), state in self.stages.items() if name == stage and state.last is not None]
+        return max(found, key=lambda one: one.entry, default=None)
+
+    def seconds_after(self, stage: str, version: int) -> float | None:
+        """Returns the seconds of the last success of a stage; None if it had not read this version of its main table.
+
+        A version below 0 stands for a table that did not exist.
+        """
+        last = self.last_of(stage)
+        return last.seconds if last is not None and last.versions.get(stage, -1) == version else None
+
     def never_started(self, stage: str, batches: Iterable[int]) -> bool:
         """Returns whether the stage was never started for any of the batches, so cannot have committed for them."""
         return all(self.state(stage, batch).attempts == 0 for batch in batches)
