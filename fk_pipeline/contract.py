@@ -237,6 +237,25 @@ class Topology:
     heading: str = "Operators"
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """What a run of a stage should do and take, as far as that can be told before anything is read.
+
+    Attributes:
+        way: how it computes the main table, in a word.
+        full: whether it computes the table whole.
+        why: the reason.
+        changed_rows: about how many rows of what it reads changed; None: not known.
+        seconds: what it should take; None: not known.
+    """
+
+    way: str
+    full: bool
+    why: str
+    changed_rows: int | None
+    seconds: float | None
+
+
 class Closing(Protocol):
     """What a pipeline does not keep for ever: how far back it goes, and what maintenance may remove.
 
@@ -373,6 +392,11 @@ class Kind:
             the tables that have taken their places already: per id and version there, id and version in place. It
             returns the metadata for the commit that puts the table in place; empty: without any.
         topology: reference to a function of a pipeline that returns its `Topology`; empty if there are no rules.
+        forecasts: reference to a function of pipeline, ledger, the files (`identity.LandedFile`) that a discovery found
+            and did not record, and the due stages, that returns the `Forecast` of each of these by name; empty: none is
+            made.
+        forecast_of: reference to a function of the metadata of the last commit to the main table of a stage that
+            returns the `Forecast` which was made before that run; None if there is none.
         closing: reference to a function of a pipeline that does not keep everything (`PipelineSpec.keeps`); it returns
             its `Closing`.
         views: per table of which not all rows are stored, reference to a function of reader, ledger and pipeline that
@@ -406,6 +430,8 @@ class Kind:
     standing: str = ""
     carried: str = ""
     topology: str = ""
+    forecasts: str = ""
+    forecast_of: str = ""
     closing: str = ""
     views: Mapping[str, str] = field(default_factory=dict)
     views_here: Mapping[str, str] = field(default_factory=dict)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fk_pipeline.cdc.landing import Discovery
-from fk_pipeline.contract import Role, Topology, loaded
+from fk_pipeline.contract import Forecast, Role, Topology, loaded
 from fk_pipeline.engine.behind import Lag, due_by
 from fk_pipeline.engine.evolution import to_read_again
 from fk_pipeline.engine.fingerprints import can_be_finished, columns_to_add, finishing, needed_rebuild, stale_parts
 from fk_pipeline.identity import BatchId, BatchRange, LandedFile, Side, passes
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.planner import choose
+from fk_pipeline.store.planner import FULL, INCREMENTAL, Choice, choose
 from fk_pipeline.store.sizes import MEASURED
 from fk_pipeline.store.skipping import nameable
 
@@ -32,6 +32,8 @@ class StagePlan:
     """Rows of changelogs, or responses, estimated from the ratios of earlier batches; None if there are none."""
     strategy: str
     reason: str
+    forecast: Forecast | None = None
+    """What the run should do and take, if the kind makes forecasts; `strategy` and `reason` follow from it."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,9 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
     due = _due(ledger, found, again)
     known = sorted({*ledger.batches, *(batch for why in due.values() for batch in why)})
     estimate = _Estimate(ledger, found, due)
+    ahead: Mapping[str, Forecast] = {}
+    if spec.definition.forecasts:
+        ahead = loaded(spec.definition.forecasts)(spec, ledger, found.discovered, [name for name in due if due[name]])
     plans = []
     for definition in spec.definition.stages:
         name = definition.name
@@ -88,7 +93,10 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
         about = estimate.changed(why) if definition.index else changes
         wanted, named = spec.settings.strategy_of(name), _nameable(spec, name, ledger)
         choice = choose(definition, wanted, about, rows, indexed=indexed, nameable=named)
-        plans.append(StagePlan(name, why, ranges, files, changes, choice.strategy, choice.reason))
+        forecast = ahead.get(name)
+        if forecast is not None:
+            changes, choice = forecast.changed_rows, Choice(FULL if forecast.full else INCREMENTAL, forecast.why)
+        plans.append(StagePlan(name, why, ranges, files, changes, choice.strategy, choice.reason, forecast))
     topology = spec.definition.topology
     shown = loaded(topology)(spec) if topology else None
     return Plan(stale, fix, found, tuple(plans), spec.register_, shown)

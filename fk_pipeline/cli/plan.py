@@ -8,10 +8,10 @@ from typing import Any
 
 from fk_pipeline.cdc.notices import Notice
 from fk_pipeline.console import print_lines, print_table, tell
-from fk_pipeline.contract import Topology
+from fk_pipeline.contract import Forecast, Topology
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import LandedFile
-from fk_pipeline.plan import Plan
+from fk_pipeline.plan import Plan, StagePlan
 
 REASONS_SHOWN = 12
 """The number of reasons that are shown to people; the JSON has all."""
@@ -46,10 +46,17 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
                 "estimated_rows": stage.estimated_rows,
                 "strategy": stage.strategy,
                 "reason": stage.reason,
+                **({} if stage.forecast is None else {"forecast": forecast_as_json(stage.forecast)}),
             }
             for stage in stages
         ],
     }
+
+
+def forecast_as_json(forecast: Forecast) -> dict[str, Any]:
+    """Returns what a run should do and take as a JSON object."""
+    seconds = None if forecast.seconds is None else round(forecast.seconds, 3)
+    return {"way": forecast.way, "why": forecast.why, "changed_rows": forecast.changed_rows, "seconds": seconds}
 
 
 def print_topology(topology: Topology) -> None:
@@ -112,10 +119,29 @@ def print_plan(plan: Plan) -> None:
         passes = ", ".join(map(str, stage.passes)) or "-"
         rows.append([stage.stage, len(stage.why), passes, *((estimate, stage.strategy) if stage.why else ("", ""))])
     print_table(["stage", "batches", "passes", "rows", "strategy"], rows)
-    for strategy, reason in sorted({(stage.strategy, stage.reason) for stage in plan.stages if stage.why}):
-        tell(f"{strategy}: {reason}")
+    _print_strategies([stage for stage in plan.stages if stage.why])
     reasons = [[int(batch), stage.stage, why] for stage in plan.stages for batch, why in stage.why.items()]
     first = sorted(reasons)[:REASONS_SHOWN]
     print_table(
         ["batch", "stage", "why"], first, "Why" if len(first) == len(reasons) else f"Why (the first {len(first)})"
+    )
+
+
+def _print_strategies(stages: Sequence[StagePlan]) -> None:
+    """Prints how stages go about it, and why: of each what it should take, or of each strategy the reasons."""
+    ahead = [(stage, stage.forecast) for stage in stages if stage.forecast is not None]
+    if ahead:
+        rows = [[one.stage, *_shown(forecast), forecast.why] for one, forecast in ahead]
+        print_table(["block", "way", "changed rows", "seconds", "why"], rows, "What it should take")
+    for strategy, reason in sorted({(one.strategy, one.reason) for one in stages if one.forecast is None}):
+        tell(f"{strategy}: {reason}")
+
+
+def _shown(forecast: Forecast) -> tuple[str, str, str]:
+    """Returns the way, the changed rows and the seconds of a forecast."""
+    changed, seconds = forecast.changed_rows, forecast.seconds
+    return (
+        forecast.way,
+        "unknown" if changed is None else f"about {changed:,}",
+        "unknown" if seconds is None else f"about {seconds:.1f}",
     )

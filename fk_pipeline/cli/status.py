@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fk_pipeline.blocks.unsent import never_sent
-from fk_pipeline.cli.plan import notices_as_json
+from fk_pipeline.cli.plan import forecast_as_json, notices_as_json
 from fk_pipeline.console import print_lines, print_table, tell
 from fk_pipeline.contract import loaded
 from fk_pipeline.engine.inexact import inexact
@@ -16,7 +16,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING
-from fk_pipeline.store.ledger.commits import row_metadata
+from fk_pipeline.store.ledger.commits import READ, row_metadata
 from fk_pipeline.store.neighbours import never_run
 
 VERDICTS_SHOWN = 12
@@ -52,6 +52,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         "notices": notices_as_json(new.notices),
         "verdicts": verdicts,
         **_standing(pipeline.spec, ledger),
+        **_last_runs(pipeline.spec, ledger),
         "quarantined": quarantined,
         "errors": errors,
         "inexact": [
@@ -86,6 +87,23 @@ def _standing(spec: PipelineSpec, ledger: Ledger) -> dict[str, dict[str, str]]:
     return {"stands_for": {} if version is None else loaded(kind.standing)(row_metadata(path, version))}
 
 
+def _last_runs(spec: PipelineSpec, ledger: Ledger) -> dict[str, dict[str, Any]]:
+    """Returns, per stage, what its last run was to take beside what it took; empty if the kind makes no forecasts."""
+    kind, found = spec.definition, dict[str, Any]()
+    if not kind.forecast_of:
+        return {}
+    for stage in kind.stage_names:
+        path = f"{spec.home}/{stage}"
+        version, last = ledger.logs.version(path), ledger.runs.last_of(stage)
+        facts = {} if version is None else row_metadata(path, version)
+        made = loaded(kind.forecast_of)(facts)
+        if made is None or last is None or last.versions.get(stage, -1) != facts[READ]:
+            continue
+        told = {name: value for name, value in forecast_as_json(made).items() if name != "why"}
+        found[stage] = told | {"predicted_seconds": told.pop("seconds"), "seconds": round(last.seconds, 3)}
+    return {"last_runs": found}
+
+
 def _mending(remedy: str) -> str:
     """Returns a remedy in words."""
     return {LANDING: "a rebuild from the landing files", AGREEMENT: "your agreement"}.get(remedy, f"a {remedy}")
@@ -98,6 +116,13 @@ def _state(ledger: Ledger, stage: str, batch: int) -> str:
     if state.last_event in ("started", "failed"):
         return state.last_event
     return "rewritten since" if state.succeeded is not None else "due"
+
+
+def _told_run(last: tuple[str, dict[str, Any]]) -> str:
+    """Returns what the last run of a stage took, and was to take."""
+    stage, run = last
+    predicted, taken = (f"{run[name]:.1f} s" for name in ("predicted_seconds", "seconds"))
+    return f"{stage}: last run {run['way']}, {run['changed_rows']:,} changed rows, {taken} (predicted {predicted})"
 
 
 def print_status(found: dict[str, Any], file: Path) -> None:
@@ -123,6 +148,7 @@ def print_status(found: dict[str, Any], file: Path) -> None:
     if found["verdicts"]:
         tell("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(found["verdicts"].items())))
     print_lines(f"{name}: {text}" for name, text in found.get("stands_for", {}).items())
+    print_lines(map(_told_run, found.get("last_runs", {}).items()))
     for where, error in found["errors"].items():
         tell(f"failed: {where}: {error}")
     for one in found["failed_checks"]:

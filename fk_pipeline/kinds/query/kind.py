@@ -57,6 +57,8 @@ QUERY = Kind(
     standing=f"{HERE}.tables:standing",
     carried=f"{HERE}.kind:carried",
     topology=f"{HERE}.told:topology",
+    forecasts=f"{HERE}.forecasts:forecasts",
+    forecast_of=f"{HERE}.forecasts:forecast_of",
     named_inputs=True,
 )
 
