@@ -12,8 +12,10 @@ import pytest
 from deltalake import write_deltalake
 
 from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.kinds.query.advice import advice
 from fk_pipeline.kinds.query.blocks import Block, Query
 from fk_pipeline.kinds.query.parsing import parse_query
+from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.sql import SqlTextError, parse_columns
 from tests.kinds.query.model import TABLES, put, random_query, random_row, text_of
@@ -383,3 +385,14 @@ def test_a_pipeline_file_is_refused_with_its_line(folder: Path, old: str, new: s
         load_spec(file)
     assert message in str(refused.value)
     assert f"{file}:{line}" in f"{refused.value.where} {refused.value}"
+
+
+def test_an_input_that_the_query_does_not_read_is_left_out(folder: Path) -> None:
+    file = folder / "totals.yaml"
+    joined = "SELECT c.name, SUM(o.total) AS total\n  FROM orders o JOIN customer c ON c.id = o.customer"
+    assert joined in FILE
+    file.write_text(FILE.replace(joined, "SELECT c.name FROM customer c"))
+    spec = load_spec(file)
+    assert isinstance(spec, QuerySpec)
+    assert ([*spec.inputs], spec.unread) == (["customer"], ("orders",))
+    assert any("does not read the input orders" in text for text in advice(spec))
