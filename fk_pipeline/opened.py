@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +131,7 @@ class OpenPipeline:
             self._ledger.record_claim(adopted(self.spec, self._ledger, self.zone))
             self._ledger.entries.forget()  # the files are called otherwise now
 
-    def discover(self, wait_seconds: float = 600.0) -> Discovery:
+    def discover(self, wait_seconds: float = 600.0, now: datetime | None = None) -> Discovery:
         """Assigns new and changed landing files to batches. Idempotent; needs no Spark.
 
         Batches become due again if they may have values of columns that were added to the schema, or if tables lack
@@ -138,6 +139,8 @@ class OpenPipeline:
 
         Args:
             wait_seconds: the time to wait for another discovery, in seconds.
+            now: what clocks among the inputs show, also if that is earlier than what they showed; default: the time
+                it is, and never an earlier one.
 
         Raises:
             LeaseTakenError: the other discovery took longer.
@@ -148,12 +151,17 @@ class OpenPipeline:
         """
         from fk_pipeline.engine.behind import refuse
 
-        found, behind = self._discover(wait_seconds)
+        found, behind = self._discover(wait_seconds, now)
         refuse(self.spec, behind)
         return found
 
-    def _discover(self, wait_seconds: float = 600.0) -> tuple[Discovery, list[Lag]]:
-        """Does the work of `discover`, but returns tables that are behind the ledger instead of raising an error."""
+    def _discover(
+        self, wait_seconds: float = 600.0, now: datetime | None = None, *, stopped: bool = False
+    ) -> tuple[Discovery, list[Lag]]:
+        """Does the work of `discover`, but returns tables that are behind the ledger instead of raising an error.
+
+        With `stopped`, clocks show what they showed last.
+        """
         from fk_pipeline.engine import behind
         from fk_pipeline.engine.discovery import discover
         from fk_pipeline.engine.evolution import reopen_batches
@@ -164,7 +172,7 @@ class OpenPipeline:
             ledger.entries.refuse_upgraded()
             if ledger.files.known and not ledger.claim:
                 self.look()
-            found = discover(self.spec, ledger, self.zone)
+            found = discover(self.spec, ledger, self.zone, now, stopped=stopped)
             lags = behind.lags(self.spec, ledger, found)
             behind.reopen(ledger, lags)
             reopen_batches(self.spec, self._ledger, columns_to_add(self.spec, self._ledger), uuid.uuid4().hex[:12])

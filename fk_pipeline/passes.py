@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import Discovery
@@ -17,6 +18,7 @@ from fk_pipeline.identity import (
     passes,
 )
 from fk_pipeline.opened import OpenPipeline
+from fk_pipeline.spec.clock import moment_of
 from fk_pipeline.store.lease import lease
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ PassProgress = Callable[["Pass", "StageRun | None"], None]
 
 BATCHES_TOLD = 12
 """The largest number of ranges that an error names when it lists the existing batches."""
+
+NO_CLOCK = "leave out --now: a clock is an input of a query, inputs: {now: {clock: 1 day}}"
+"""What mends that a pipeline has no clock to set."""
 
 ROUNDS = 10
 """How often a run checks again whether its work made other batches of a stage due (architecture, rule 9)."""
@@ -66,14 +71,16 @@ def run_stages(
     waive: str | None,
     adopt: bool,
     tell: Callable[[str], None] | None,
+    now: datetime | str | None = None,
 ) -> list[StageRun]:
     """Discovers batches and runs stages: see `Pipeline.run`."""
+    moment = None if now is None else _moment(pipeline, now)
     chosen = chosen_stages(pipeline, stages)
     ranges = ranges_of(batches, "--batches")
     if adopt:
         pipeline.adopt()
     tell, progress = tell or (lambda _: None), progress or (lambda *_: None)
-    found = _prepare(pipeline, ranges or (), tell)
+    found = _prepare(pipeline, ranges or (), tell, moment)
     done: list[StageRun] = []
     if waive is not None:
         _waive(pipeline, chosen, ranges, waive)
@@ -194,7 +201,23 @@ def chosen_stages(pipeline: OpenPipeline, stages: Iterable[str] | None) -> list[
     return [stage for stage in known if stage in asked]
 
 
-def _prepare(pipeline: OpenPipeline, ranges: Sequence[BatchRange], tell: Callable[[str], None]) -> Discovery:
+def _moment(pipeline: OpenPipeline, now: datetime | str) -> datetime:
+    """Returns the moment that the clocks of a pipeline are set to.
+
+    Raises:
+        UsageError: it has none, or the text is no moment.
+    """
+    if not pipeline.spec.clocks:
+        raise UsageError(f"pipeline {pipeline.spec.name} has no clock to set", fix=NO_CLOCK)
+    try:
+        return moment_of(now) if isinstance(now, str) else now
+    except ValueError as error:
+        raise UsageError(f"--now: {error}") from None
+
+
+def _prepare(
+    pipeline: OpenPipeline, ranges: Sequence[BatchRange], tell: Callable[[str], None], now: datetime | None
+) -> Discovery:
     """Prepares a run: discovers landing files, restores named batches, and finishes what an earlier run left half done.
 
     Returns:
@@ -205,7 +228,7 @@ def _prepare(pipeline: OpenPipeline, ranges: Sequence[BatchRange], tell: Callabl
         StateError: the stored tables do not fit the pipeline file.
     """
     pipeline.check_fingerprints()
-    found = pipeline.discover()
+    found = pipeline.discover(now=now)
     alone = [one.first for one in ranges if one.first == one.last]
     for notice in [*map(str, found.notices), *empty_batches(pipeline, alone, "nothing was run")]:
         tell(notice)

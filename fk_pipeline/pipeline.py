@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -240,7 +241,7 @@ class Pipeline(OpenPipeline):
             raise UsageError(f"a rebuild cannot read {source!r}", fix=f"--from {' or '.join(Source)}")
         chosen = None if stages is None else chosen_stages(self, stages)
         make_ledger_readable(self.spec, self.zone, Source(source))
-        self._discover()
+        self._discover(stopped=True)
 
         def report(stage: str, batches: BatchRange, number: int, of: int, result: StageRun | None) -> None:
             if progress is not None:
@@ -277,6 +278,7 @@ class Pipeline(OpenPipeline):
         tell: Callable[[str], None] | None = None,
         *,
         inline: bool = True,
+        now: datetime | str | None = None,
     ) -> list[StageRun]:
         """Discovers batches and runs stages.
 
@@ -292,12 +294,14 @@ class Pipeline(OpenPipeline):
             adopt: whether to claim the tables for this pipeline, although its files landed elsewhere before.
             tell: called with notices about the landing files, before the first pass.
             inline: whether the pipelines of inline inputs run first.
+            now: what the clocks among the inputs of a query show, `2026-05-01` or `2026-05-01T13:00`, without an offset
+                in their zones; also earlier than what they showed. Default: the time it is, and never an earlier one.
 
         Returns:
             The outcome of every pass, in order.
 
         Raises:
-            UsageError: a single number in `batches` is not that of a batch.
+            UsageError: a single number in `batches` is not that of a batch; or there is no clock to set to `now`.
             CheckFailedError: a batch failed a check upstream of a stage, waits for approval, or was folded and landed
                 again.
         """
@@ -306,7 +310,7 @@ class Pipeline(OpenPipeline):
             for spec in before:
                 given = self._session if self._is_given else None
                 Pipeline(spec, given, self.zone, self.sizes).run(waive=waive, adopt=adopt, tell=tell)
-        return run_stages(self, batches, stages, progress, waive, adopt, tell)
+        return run_stages(self, batches, stages, progress, waive, adopt, tell, now)
 
     def verify(self, share: float = 1.0) -> VerifyReport:
         """Compares the result with the join of the last writers of both changelogs.

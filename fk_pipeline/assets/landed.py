@@ -21,15 +21,16 @@ _OF_SOURCE = (
 def input_asset(spec: PipelineSpec, side: Side, sources: SourceKeys) -> AssetSpec:
     """Returns the asset of an input of a pipeline: per batch the files that landed, or the versions of a Delta table.
 
-    Upstream is the folder or table that it reads, or the result of another pipeline. A discovery makes one batch here
-    of any number of versions of that result: the partitions of the two pipelines do not correspond.
+    Upstream is the folder or table that it reads, or the result of another pipeline; of a clock nothing. A discovery
+    makes one batch here of any number of versions of that result: the partitions of the two do not correspond.
     """
     result = result_read_by(spec, side)
-    deps = [
-        AssetDep(source_key(spec, side, sources))
-        if result is None
-        else AssetDep(result, partition_mapping=AllPartitionMapping())
-    ]
+    if side in spec.clocks:
+        deps = []
+    elif result is None:
+        deps = [AssetDep(source_key(spec, side, sources))]
+    else:
+        deps = [AssetDep(result, partition_mapping=AllPartitionMapping())]
     return AssetSpec(
         input_key(spec, side),
         deps=deps,
@@ -52,6 +53,6 @@ def sources_of(specs: Iterable[PipelineSpec], sources: SourceKeys) -> list[Asset
     keys: dict[AssetKey, None] = {}
     for spec in specs:
         for one in spec.definition.inputs:
-            if result_read_by(spec, one.name) is None:
+            if result_read_by(spec, one.name) is None and one.name not in spec.clocks:
                 keys[source_key(spec, one.name, sources)] = None
     return [AssetSpec(key, group_name="sources", description=_OF_SOURCE) for key in keys]

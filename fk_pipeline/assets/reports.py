@@ -210,7 +210,7 @@ def _sources(
     instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, sources: SourceKeys
 ) -> Iterator[AssetMaterialization]:
     """Yields, of each folder or table that is read, the newest batch, unless a pipeline has told of the same files."""
-    for one in spec.definition.inputs:
+    for one in (one for one in spec.definition.inputs if one.name not in spec.clocks):
         newest, key = ledger.files.newest(one.name), source_key(spec, one.name, sources)
         if newest is None or result_read_by(spec, one.name) is not None:
             continue

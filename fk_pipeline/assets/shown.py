@@ -23,7 +23,7 @@ from dagster import (
     TableSchema,
 )
 
-from fk_pipeline.cdc.table_versions import names_versions, version_range
+from fk_pipeline.cdc.table_versions import names_versions, shown_file, version_range
 from fk_pipeline.contract import StageDef, loaded
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import escaped
@@ -195,7 +195,7 @@ def figures_table(rows: Mapping[str, str | int | float]) -> TableMetadataValue:
 def of_landing(spec: PipelineSpec, ledger: Ledger, side: Side, batch: BatchId) -> dict[str, Any]:
     """Returns the metadata of what landed of a batch on a side: its files in the order in which they are read."""
     files = ledger.files.of(batch, side)
-    shown = [TableRecord({"file": escaped(file.path), "bytes": file.size}) for file in files[:FILES_SHOWN]]
+    shown = [TableRecord({"file": escaped(shown_file(file)), "bytes": file.size}) for file in files[:FILES_SHOWN]]
     schema = TableSchema([TableColumn("file", "string"), TableColumn("bytes", "int")])
     told = {
         "files": len(files),

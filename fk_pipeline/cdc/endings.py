@@ -21,7 +21,7 @@ ENDINGS = {
 
 def is_of_format(path: str, side: SideSpec) -> bool:
     """Returns whether the format of the side reads files with this ending."""
-    return names_versions(path) if side.format == "delta" else stem_of(path, side) is not None
+    return names_versions(path) if side.has_versions else stem_of(path, side) is not None
 
 
 def stem_of(path: str, side: SideSpec) -> str | None:

@@ -5,9 +5,11 @@ It returns what it found; `fk_pipeline.engine.discovery` records that in the led
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol
 
 from fk_pipeline.cdc.dates import refuse_part_of_date, whole_date
@@ -15,11 +17,13 @@ from fk_pipeline.cdc.endings import is_of_format, stem_of
 from fk_pipeline.cdc.ids import refuse_part_of_id
 from fk_pipeline.cdc.names import real
 from fk_pipeline.cdc.notices import MISSING, Notice, about_listed, about_names, no_table
-from fk_pipeline.cdc.table_versions import names_versions, new_versions
+from fk_pipeline.cdc.table_versions import Seen, names_versions, new_versions, version_range
 from fk_pipeline.cdc.zone import FILE, FoundFile, LandingZone
-from fk_pipeline.errors import LandingError, PipelineFileError
+from fk_pipeline.errors import LandingError, PipelineFileError, UsageError
 from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
+from fk_pipeline.spec.clock import WALL, is_clock
+from fk_pipeline.spec.inputs import ClockSpec
 
 READER_VERSION = "4"
 """Version of the readers. Raise it when the same files would give other rows: every batch is then read again before its
@@ -116,23 +120,35 @@ class KnownFiles(Protocol):
         ...
 
 
-def look(spec: PipelineSpec, files: KnownFiles, zone: LandingZone) -> Discovery:
+def look(
+    spec: PipelineSpec,
+    files: KnownFiles,
+    zone: LandingZone,
+    now: datetime | None = None,
+    *,
+    stopped: bool = False,
+) -> Discovery:
     """Finds the new, changed and vanished files; a missing landing folder counts as empty and gets a notice.
 
     Args:
         spec: the pipeline.
         files: the known files.
         zone: lists the landing folders.
+        now: what clocks among the inputs show, also if that is earlier than what they showed; None: the time it is, and
+            never an earlier one.
+        stopped: whether clocks show what they showed last.
 
     Raises:
         LandingError: no batch can be read from a name.
+        UsageError: clocks cannot show `now`.
     """
     notices: list[Notice] = []
     discovered: list[LandedFile] = []
     changed: list[LandedFile] = []
     vanished: list[LandedFile] = []
     arrivals: list[tuple[Side, FoundFile]] = []
-    for side in spec.sides:
+    others = [side for side in spec.sides if side not in spec.clocks]
+    for side in others:
         if spec.side(side).format == "delta":
             versions = _new_versions(spec, side, files)
             arrivals += [(side, file) for file in versions]
@@ -158,6 +174,10 @@ def look(spec: PipelineSpec, files: KnownFiles, zone: LandingZone) -> Discovery:
         gone = [f for f in files.of_side(side) if f.path not in present]
         vanished += gone
         notices += about_listed(spec, side, listed, gone, zone)
+    if arrivals or not others or any(map(files.of_side, others)):  # before there is a table, no step counts
+        clocks = spec.clocks.items()
+        steps = ((side, _new_step(spec, side, one, files, now, stopped=stopped)) for side, one in clocks)
+        arrivals += [(side, step) for side, step in steps if step is not None]
     if arrivals:
         batch = _next_batch([*files.batches, *(f.batch for f in discovered)], arrivals[0][1].path)
         discovered += [_landed(file, spec.relative(file.path), side, batch, zone) for side, file in arrivals]
@@ -212,6 +232,51 @@ def _new_versions(spec: PipelineSpec, side: Side, files: KnownFiles) -> list[Fou
     names, lies = {path: f.modified for path, f in known.items()}, not spec.definition.input(side).log
     found = new_versions(spec.landing(side), names, withdrawn, given_up, may_be_another=lies)
     return [] if found is None else [FoundFile(*found)]
+
+
+def newest_seen(
+    spec: PipelineSpec, files: KnownFiles, side: Side, discovered: Iterable[LandedFile] = ()
+) -> Seen | None:
+    """Returns the newest version of a table, or of a clock, that was found, without those of withdrawn batches.
+
+    It is that of the last batch: a table that was made anew begins with version 0 again, and a clock may be put back.
+
+    Args:
+        spec: the pipeline.
+        files: those that its ledger knows.
+        side: the input.
+        discovered: what was found of any input, and is not in the ledger.
+    """
+    removed = files.removed
+    found: dict[tuple[int, int], Seen] = {}
+    for file in (*files.of_side(side), *(one for one in discovered if one.side == side)):
+        if file.batch not in removed and names_versions(file.path):
+            location, _, version = version_range(spec.location(file.path))
+            place = file.digest if is_clock(location) else location
+            found[int(file.batch), version] = Seen(place, file.digest, version)
+    return found[max(found)] if found else None
+
+
+def _new_step(
+    spec: PipelineSpec, side: Side, given: ClockSpec, files: KnownFiles, now: datetime | None, *, stopped: bool
+) -> FoundFile | None:
+    """Returns the step that a clock is in; None if it is the one that was found last, or an earlier one.
+
+    Raises:
+        UsageError: the clock cannot show `now`.
+    """
+    clock, last = given.of_wall, newest_seen(spec, files, side)
+    if last is not None and stopped:
+        return None
+    try:
+        step = clock.step(now or datetime.now(UTC))
+    except ValueError as error:
+        raise UsageError(f"the clock {side} cannot be set: {error}", where=str(spec.file)) from None
+    if last is not None and last.id == clock.place and (last.version == step or (now is None and last.version > step)):
+        return None
+    known = {file.path for file in files.of_side(side)}
+    paths = (f"{WALL}@{number}..{step}" for number in itertools.chain([""], itertools.count(1)))  # it may come again
+    return FoundFile(next(path for path in paths if path not in known), 0, clock.place)
 
 
 def _landed(file: FoundFile, path: str, side: Side, batch: BatchId, zone: LandingZone) -> LandedFile:

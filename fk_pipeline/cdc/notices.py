@@ -116,7 +116,7 @@ def about_names(
 ) -> list[Notice]:
     """Returns the notices about how names became batches (only with `first`), and about names without a number."""
     reads = spec.side(side)
-    if not new or reads.format == "delta":
+    if not new or reads.has_versions:
         return []
     by_arrival = reads.batch_by == "arrival" or (reads.batch_by is None and reads.format == "dms")
     arrived = {spec.relative(file.path) for file in arrivals}

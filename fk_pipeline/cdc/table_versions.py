@@ -19,6 +19,8 @@ from pyroaring import BitMap64
 
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LandingError
+from fk_pipeline.identity import LandedFile
+from fk_pipeline.spec.clock import Clock, is_clock
 from fk_pipeline.table_features import is_plain, open_table
 from fk_pipeline.vector_files import file_of_vector, read_vector
 
@@ -37,11 +39,36 @@ _RANGE = re.compile(r"(.+)@(\d*)\.\.(\d+)")
 
 @dataclass(frozen=True)
 class Seen:
-    """A version of a Delta table that was found: the path or URI of the table, its id, and the version."""
+    """A version of a Delta table that was found: the path or URI of the table, its id, and the version.
+
+    Of a clock, both are `Clock.place`, and the version is the step.
+    """
 
     location: str
     id: str
     version: int
+
+    @property
+    def is_clock(self) -> bool:
+        """Whether it is a step of a clock, and no version of a table."""
+        return is_clock(self.id)
+
+    @property
+    def shown(self) -> str:
+        """The version, for people."""
+        return shown_version(self.id, self.version)
+
+
+def shown_version(of: str, version: int) -> str:
+    """Returns a version of a table, or a step of a clock, given its id, for people."""
+    return Clock.at(of).shown(version) if is_clock(of) else str(version)
+
+
+def shown_file(file: LandedFile) -> str:
+    """Returns the path of a landing file, or the versions of a table; of a clock what it shows, for people."""
+    if not is_clock(file.digest):
+        return file.path
+    return f"{file.side} {shown_version(file.digest, version_range(file.path)[2])}"
 
 
 def version_range(path: str) -> tuple[str, int | None, int]:

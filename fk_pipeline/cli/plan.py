@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fk_pipeline.cdc.notices import Notice
+from fk_pipeline.cdc.table_versions import shown_file
 from fk_pipeline.console import print_lines, print_table, tell
 from fk_pipeline.contract import Forecast, Topology
 from fk_pipeline.errors import UsageError
@@ -101,9 +102,8 @@ def print_plan(plan: Plan) -> None:
     found = plan.found
     for what, files in (("new", found.discovered), ("changed", found.changed)):
         if files:
-            tell(
-                f"{len(files):,} {what} landing files, {sum(f.size for f in files):,} bytes; the first: {files[0].path}"
-            )
+            number, size = f"{len(files):,} {what} landing files", f"{sum(f.size for f in files):,} bytes"
+            tell(f"{number}, {size}; the first: {shown_file(files[0])}")
     for notice in found.notices:
         tell(f"note: {notice}")
     if plan.topology is not None:

@@ -14,6 +14,7 @@ from fk_pipeline.cli.several import Ended, each, end, print_told
 from fk_pipeline.console import OutputFormat, Progress, print_lines, print_table, say, tell
 from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.identity import QUARANTINING
+from fk_pipeline.spec.project import Project
 
 if TYPE_CHECKING:
     from fk_pipeline.engine.runner import StageRun
@@ -43,6 +44,13 @@ def run(
     adopt: Annotated[
         bool, typer.Option("--adopt", help="take over tables whose landing files were in another place")
     ] = False,
+    now: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="what the clock of a query shows, 2026-05-01 or 2026-05-01T13:00; default: the time it is",
+        ),
+    ] = None,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -51,6 +59,8 @@ def run(
     several, as_text = len(project.files) > 1, format_ is OutputFormat.TEXT
     if several and (batches or stages):
         raise UsageError("--batches and --stages are of one pipeline", fix="name one pipeline file")
+    if several and now is not None:
+        refuse_without_clock(project)
     share_session(project)
     wanted = stages.split(",") if stages else None
     runs: dict[Path, Sequence[StageRun]] = {}
@@ -59,13 +69,15 @@ def run(
         from fk_pipeline.pipeline import load
 
         loaded, shown = load(file), Progress()
+        set_to = now if not several or loaded.spec.clocks else None
         if check:
             from fk_pipeline.cli.verify import Checking
 
             shown = Checking(loaded)
         runs[file] = shown.runs
         with shown as progress:
-            loaded.run(batches, wanted, progress, waive, adopt, lambda text: say(f"note: {text}"), inline=False)
+            given = batches, wanted, progress, waive, adopt, lambda text: say(f"note: {text}")
+            loaded.run(*given, inline=False, now=set_to)
         if as_text and not shown.runs:
             tell("Nothing is due.")
         return 0
@@ -80,6 +92,19 @@ def run(
     elif several:
         print_told(format_, outcomes, {one.file: _as_json(one, runs.get(one.file, ())) for one in outcomes})
     end(outcomes)
+
+
+def refuse_without_clock(project: Project) -> None:
+    """Refuses `--now` for pipelines of which none has a clock.
+
+    Raises:
+        UsageError: none has one.
+    """
+    from fk_pipeline.passes import NO_CLOCK
+    from fk_pipeline.spec import load_spec
+
+    if not any(load_spec(file).clocks for file in project.files if file not in project.wrong):
+        raise UsageError("no pipeline has a clock to set", fix=NO_CLOCK)
 
 
 def _end_of_one(runs: dict[Path, Sequence[StageRun]], as_text: bool) -> None:

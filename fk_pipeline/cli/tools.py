@@ -51,7 +51,7 @@ def doctor(
     else:
         spec = load_spec(pipeline)
         specs = with_inline([spec])
-        landing = [one.landing(side) for one in specs for side in one.sides]
+        landing = [one.landing(side) for one in specs for side in one.sides if side not in one.clocks]
         checks = check_environment(pipeline.parent, spec.home, landing, spec.settings.spark)
         checks += [check for one in specs for check in check_pipeline(one)]
     if format_ is OutputFormat.JSON:

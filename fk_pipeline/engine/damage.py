@@ -20,6 +20,7 @@ from fk_pipeline.engine.fingerprints import NeededRebuild
 from fk_pipeline.errors import ConcealedError, FkPipelineError, StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.inputs import ClockSpec
 from fk_pipeline.store.damage import Damage, DamagedTableError, damage_in, damage_of, is_there, put_aside
 from fk_pipeline.store.lease import lease, leases
 from fk_pipeline.store.ledger import Names, is_claim
@@ -241,13 +242,15 @@ def _list_again(spec: PipelineSpec, lists: Sequence[Entry], zone: LandingZone) -
     """Records the files in the lists of the batches again, as they are now: each stays in its batch."""
     newest = {(row["batch"], row["side"]): row for row in lists}
     names = _names(spec, {(Side(side), path) for (_, side), row in newest.items() for path in row["files"] or ()})
-    there = {spec.relative(file.path): file for side in spec.sides for file in zone.list(spec.landing(side))}
+    sides = [side for side in spec.sides if not spec.side(side).has_versions]
+    there = {spec.relative(file.path): file for side in sides for file in zone.list(spec.landing(side))}
     rows = []
     for row in newest.values():
         for path in row["files"] or ():
             now = names.now(Side(row["side"]), path)
             if names_versions(now):
-                mark = table_id(spec.location(now))
+                of = spec.side(Side(row["side"]))
+                mark = of.of_wall.place if isinstance(of, ClockSpec) else table_id(spec.location(now))
                 seen = {"size": -1, "modified": mark, "digest": mark}
             else:
                 file = there[now]

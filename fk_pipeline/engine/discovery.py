@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 
 from deltalake import DeltaTable
 
@@ -23,16 +24,18 @@ from fk_pipeline.spec.load import load_spec
 from fk_pipeline.store.ledger import Ledger
 
 
-def discover(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
+def discover(
+    spec: PipelineSpec, ledger: Ledger, zone: LandingZone, now: datetime | None = None, *, stopped: bool = False
+) -> Discovery:
     """Assigns new and changed files to batches and records them, and whose they are.
 
-    Idempotent; a vanished file changes nothing.
+    Idempotent; a vanished file changes nothing. `now` and `stopped` are about clocks (`landing.look`).
 
     Raises:
         LandingError: no batch can be derived from a file name.
         PipelineFileError: a landing folder does not exist and never did.
     """
-    found = find(spec, ledger, zone)
+    found = find(spec, ledger, zone, now, stopped=stopped)
     refuse_missing(found, spec, ledger.files)
     ledger.record_claim(claim(spec, ledger, {f.side for f in found.discovered}))  # first: how the paths begin
     files = [("discovered", f) for f in found.discovered] + [("changed", f) for f in found.changed]
@@ -41,7 +44,9 @@ def discover(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery
     return replace(found, batches=tuple(ledger.files.record(files)))
 
 
-def find(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
+def find(
+    spec: PipelineSpec, ledger: Ledger, zone: LandingZone, now: datetime | None = None, *, stopped: bool = False
+) -> Discovery:
     """Finds what `discover` would record; records nothing.
 
     New versions of another pipeline's result are left out, with a notice, as long as that result has failed a critical
@@ -51,7 +56,7 @@ def find(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> Discovery:
     Raises:
         LandingError: no batch can be derived from a file name.
     """
-    found = _without_waiting(landing.look(spec, ledger.files, zone), ledger)
+    found = _without_waiting(landing.look(spec, ledger.files, zone, now, stopped=stopped), ledger)
     read = {one.side: spec.landing(one.side) for one in found.discovered if spec.side(one.side).pipeline is not None}
     one_of = {place: side for side, place in read.items()}  # both sides may read one result
     why = {place: _why_held_back(spec, side, zone) for place, side in one_of.items()}

@@ -53,7 +53,7 @@ def source_keys(specs: Iterable[PipelineSpec]) -> SourceKeys:
     A key has the last parts of the path: `source/shop/landing/orders`, also of a bucket. Of paths that end alike it has
     as many parts as tell each from all others; of those with the same parts, a hash as well.
     """
-    sides = ((spec, one.name) for spec in specs for one in spec.definition.inputs)
+    sides = ((spec, one.name) for spec in specs for one in spec.definition.inputs if one.name not in spec.clocks)
     parts = {base: _parts(base) for base in dict.fromkeys(spec.landing_base(side) for spec, side in sides)}
     return {base: _source_key(base, [parts[other] for other in parts if other != base]) for base in parts}
 

@@ -25,6 +25,9 @@ _NOT_OF_THE_ROW = {
 }  # fmt: skip
 """Functions whose result does not depend on the row alone; so do all functions that start with `current_`."""
 
+_OF_THE_CLOCK = {"curdate", "current_date", "current_time", "current_timestamp", "localtimestamp", "now"}
+"""The functions among them that are the current time, or day."""
+
 _BY_ITS_TEXT = {"identifier"}
 """Functions that name a function or a column by a computed text."""
 
@@ -64,9 +67,15 @@ def is_not_of_the_row(node: exp.Expr) -> bool:
     name = function_of(node)
     if name == "aes_encrypt":  # by default it uses a random initialisation vector
         return len(node.expressions) < 5 and not _is_ecb(node.expressions[2:3])
-    clock = isinstance(node, exp.StrToUnix) and node.this is None  # unix_timestamp() alone is the current time
-    clock |= isinstance(node, exp.Anonymous) and name == "unix_timestamp" and not node.expressions
-    return name in _NOT_OF_THE_ROW or name in _BY_ITS_TEXT or name.startswith("current_") or clock
+    return name in _NOT_OF_THE_ROW or name in _BY_ITS_TEXT or name.startswith("current_") or knows_the_time(node)
+
+
+def knows_the_time(node: exp.Expr) -> bool:
+    """Returns whether a node is the current time, or day."""
+    name = function_of(node)
+    alone = isinstance(node, exp.StrToUnix) and node.this is None  # unix_timestamp() alone is the current time
+    alone |= isinstance(node, exp.Anonymous) and name == "unix_timestamp" and not node.expressions
+    return name in _OF_THE_CLOCK or alone
 
 
 def _is_ecb(mode: list[exp.Expr]) -> bool:

@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from fk_pipeline.spec.base import Frozen, StringList, Strings, problem
+from fk_pipeline.spec.clock import WALL, Clock, zone_named
 from fk_pipeline.spec.described import of_columns
 from fk_pipeline.spec.sql import (
     KEY_TYPES_REFUSED,
@@ -28,6 +29,9 @@ from fk_pipeline.spec.sql import (
 
 SINCE = "_fk_valid_from"
 """Column: the time since which a version of a row holds; `store.schemas.VALID_FROM`."""
+
+CLOCK = "clock"
+"""The format of an input that is a clock, and the column that is its key: it is true in its one row."""
 
 FORMATS = ("csv", "debezium", "delta", "dms", "maxwell", "parquet", "rows")
 """Formats that this version reads; `fk_pipeline.cdc` has one class for each."""
@@ -145,6 +149,13 @@ class SideSpec(Frozen):
             return given if named else {**given, "key": [EVENT_COLUMN.name]}
         return given
 
+    @model_validator(mode="before")
+    @classmethod
+    def _clocks_are_of_queries(cls, given: Any) -> Any:
+        if isinstance(given, dict) and CLOCK in given and CLOCK not in cls.model_fields:
+            raise problem("only a query (kind: query) has inputs that are clocks", CLOCK)
+        return given
+
     @field_validator("format")
     @classmethod
     def _known(cls, value: str) -> str:
@@ -170,6 +181,11 @@ class SideSpec(Frozen):
     @classmethod
     def _as_sql(cls, value: Any) -> Any:
         return str(value).upper() if isinstance(value, bool) else value
+
+    @property
+    def has_versions(self) -> bool:
+        """Whether a look finds a version of a table there, and no files."""
+        return self.format in ("delta", CLOCK)
 
     @property
     def is_snapshot(self) -> bool:
@@ -428,3 +444,47 @@ class LeftSpec(SideSpec):
         for i, text in enumerate(self.foreign_key):
             check_row_expression(self, text, "foreign_key", i)
         return self
+
+
+class ClockSpec(SideSpec):
+    """An input of a query that is a clock: a table of one row, with the start of the current step."""
+
+    clock: str
+    """How long a step is."""
+    zone: str = "UTC"
+    """The time zone in which a day begins at midnight."""
+    path: str = WALL
+    format: str = CLOCK
+    schema_: str = Field(default=f"at TIMESTAMP, day DATE, {CLOCK} BOOLEAN", alias="schema")
+    key: StringList = (CLOCK,)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _only_its_own(cls, given: Any) -> Any:
+        for name in given if isinstance(given, dict) else ():
+            if name not in ("clock", "zone"):
+                raise problem(f"a clock has the keys clock and zone, and no {name}", str(name))
+        return given
+
+    @field_validator("zone")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        try:
+            zone_named(value)
+        except ValueError as error:
+            raise problem(str(error)) from None
+        return value
+
+    @field_validator("clock")
+    @classmethod
+    def _steps_evenly(cls, value: str) -> str:
+        try:
+            Clock.of(value, "UTC")
+        except ValueError as error:
+            raise problem(str(error)) from None
+        return value
+
+    @property
+    def of_wall(self) -> Clock:
+        """The clock."""
+        return Clock.of(self.clock, self.zone)

@@ -104,7 +104,7 @@ def with_inline(specs: Iterable[PipelineSpec]) -> list[PipelineSpec]:
 def _is_inline(name: Any, given: Any) -> bool:
     """Returns whether an entry of `inputs` is an input that is given inline."""
     named = isinstance(name, str) and INPUT_NAME.fullmatch(name) is not None
-    return named and isinstance(given, dict) and "path" in given and "pipeline" not in given
+    return named and isinstance(given, dict) and "path" in given and not {"pipeline", "clock"} & {*given}
 
 
 def _pipeline_of(document: Mapping[Any, Any], file: Path, name: str) -> dict[str, Any]:
@@ -208,6 +208,8 @@ def _with_named_inputs(document: Any, path: Path, read_by: Sequence[Path], texts
         return {}
     found = dict(inputs)
     for name, given in inputs.items():
+        if isinstance(given, dict) and "clock" in given:
+            continue
         if isinstance(given, dict) and isinstance(given.get("pipeline"), str):
             found[name] = _with_result(document, ("inputs", name), path, read_by, texts, referred=False)
         elif _is_inline(name, given) and isinstance(document.get("name"), str):

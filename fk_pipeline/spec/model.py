@@ -32,7 +32,7 @@ from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import Frozen, problem
 from fk_pipeline.spec.described import GroupName, Meta, Owners, Tags, of_columns
 from fk_pipeline.spec.durations import Length
-from fk_pipeline.spec.inputs import SideSpec
+from fk_pipeline.spec.inputs import ClockSpec, SideSpec
 from fk_pipeline.spec.paths import folder_of, place_of, split_glob
 from fk_pipeline.spec.settings import OwnSuites, Settings
 from fk_pipeline.spec.sql import (
@@ -122,6 +122,11 @@ class PipelineSpec(Frozen):
     def sides(self) -> tuple[Side, ...]:
         """The names of its inputs, in the order of the pipeline file."""
         return tuple(one.name for one in self.definition.inputs)
+
+    @property
+    def clocks(self) -> dict[Side, ClockSpec]:
+        """The inputs that are clocks, by name."""
+        return {side: one for side in self.sides if isinstance(one := self.side(side), ClockSpec)}
 
     @property
     def outputs(self) -> tuple[Output, ...]:

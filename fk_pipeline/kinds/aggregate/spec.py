@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,6 +11,7 @@ from fk_pipeline.blocks.aggregates import computed_on_rows, parse_aggregate
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate.kind import START, WINDOW_END, WINDOW_START
 from fk_pipeline.spec.base import Frozen, Strings, problem
+from fk_pipeline.spec.clock import zone_named
 from fk_pipeline.spec.durations import Span, micros, span
 from fk_pipeline.spec.inputs import SideSpec, check_row_expression
 from fk_pipeline.spec.model import Output, PipelineSpec
@@ -42,9 +42,9 @@ class TimeWindow(Frozen):
     @classmethod
     def _is_known(cls, value: str) -> str:
         try:
-            ZoneInfo(value)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise problem(f"{value!r} is no time zone; write one as Europe/Berlin") from None
+            zone_named(value)
+        except ValueError as error:
+            raise problem(str(error)) from None
         return value
 
     @property

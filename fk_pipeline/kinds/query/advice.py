@@ -21,7 +21,7 @@ _Named = tuple[str, str]
 def advice(spec: QuerySpec) -> tuple[str, ...]:
     """Returns sentences about the blocks of a query."""
     found = [text for block in spec.blocks.blocks for text in advice_on(spec, block)]
-    found += [f"the query does not read the input {name}: a change of it is none of the query's" for name in spec.unread]
+    found += [f"the query does not read the input {name}, so no change of it makes work" for name in spec.unread]
     tree = sqlglot.parse_one(spec.sql, dialect=DIALECT)
     if tree.args.get("order") is not None and tree.args.get("limit") is None:
         found.append(
@@ -146,6 +146,8 @@ def _same(spec: QuerySpec, relation: str, known: set[str]) -> set[str]:
 
 def _key(spec: QuerySpec, relation: str) -> tuple[str, ...] | None:
     """Returns columns of an input or block, in lower case, in which no two rows are equal; None if none are known."""
+    if relation in spec.clocks:
+        return ()
     if relation in spec.inputs:
         return tuple(column.name.lower() for column in spec.inputs[relation].key_columns)
     block = spec.blocks.block(relation)

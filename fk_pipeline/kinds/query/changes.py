@@ -66,10 +66,12 @@ def changes(read: Reader, snapshot: Snapshot, name: str, before: Seen, after: Se
         before: the older version.
         after: the newer one.
     """
+    relation = snapshot.relations[name]
+    if relation.is_clock:
+        return of_step(snapshot, name, before.version, after.version)
     path = f"{after.location}@{before.version + 1}..{after.version}"
     if not are_kept(path):
         return None
-    relation = snapshot.relations[name]
     if relation.stored and relation.is_comparable:
         found = changes_here(path, relation.table.names, read.few)
         if found is not None:
@@ -79,6 +81,14 @@ def changes(read: Reader, snapshot: Snapshot, name: str, before: Seen, after: Se
     versions = read.cached(_versions(changes_between(snapshot.session, path), relation), None)
     asked = _asked(versions, relation) if relation.declared else None
     return of_versions(read, relation, versions, asked)
+
+
+def of_step(snapshot: Snapshot, name: str, before: int, after: int) -> Changes:
+    """Returns the old and the new row of a clock that goes from a step to another one, as far as they differ."""
+    old, new = (snapshot.shown(name, version) for version in (before, after))
+    if old.equals(new):
+        old, new = old.slice(0, 0), new.slice(0, 0)
+    return Changes(snapshot.held(name, old), snapshot.held(name, new), len(new))
 
 
 def of_versions(read: Reader, relation: TableRead, versions: RowSet, asked: pa.Table | None = None) -> Changes:

@@ -104,6 +104,8 @@ class _Ahead:
 
     def _rows(self, name: str) -> int:
         seen = self.inputs.get(name)
+        if seen is not None and seen.is_clock:
+            return 1
         path = f"{self.spec.home}/{name}" if name not in self.inputs else seen.location if seen is not None else ""
         return self.ledger.logs.rows(path) if path else 0
 

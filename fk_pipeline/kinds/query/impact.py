@@ -26,13 +26,14 @@ from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.kinds.query.blocks import Alias, Block, Unit
-from fk_pipeline.kinds.query.changes import NEW, OLD, Changes, of_versions
+from fk_pipeline.kinds.query.changes import NEW, OLD, Changes, of_step, of_versions
 from fk_pipeline.kinds.query.kind import ADDED, REMOVED, RESULT, VERSIONS, WRITTEN
 from fk_pipeline.kinds.query.relations import Snapshot, TableRead
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.stages import Refresh
 from fk_pipeline.kinds.query.tables import layout_of
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.clock import Clock, moment_of
 from fk_pipeline.spec.keys import parse_key, shown, value_from_text
 from fk_pipeline.spec.load import load_spec
 from fk_pipeline.store import schemas as s
@@ -295,6 +296,9 @@ class _Supposing:
         if file is not None:
             changed, input_rows, quarantined = self._in_file(file)
             change, new, exact = str(file), False, True
+        elif self.name in self.spec.clocks:
+            changed, change = self._of_clock(str(key))
+            input_rows, quarantined, new, exact = {CHANGED: changed.at_most}, 0, False, True
         else:
             changed, change, new = self._of_row(str(key))
             input_rows, quarantined, exact = {"added" if new else f"{CHANGED} or {GONE}": 1}, 0, False
@@ -318,6 +322,19 @@ class _Supposing:
         there = {c.name for c in side.key_columns}
         row = [quote(n) if n in there else f"CAST(NULL AS {of}) AS {quote(n)}" for n, of in self.relation.table.columns]
         return self._changes(None, keys.frame.selectExpr(*row)), text, True
+
+    def _of_clock(self, said: str) -> tuple[RowSet, str]:
+        """Returns the row of a clock that is set to another time, and the step that this time is in."""
+        seen = self.first.now[self.name]
+        if seen is None:
+            raise UsageError(f"the clock {self.name} was never looked at", fix=f"fk-pipeline run {self.spec.file}")
+        clock = Clock.at(seen.location)
+        try:
+            step = clock.step(moment_of(said))
+        except ValueError as error:
+            raise UsageError(f"--key of the clock {self.name} is the time to which it is set: {error}") from None
+        found = of_step(self.first.snapshot, self.name, seen.version, step)
+        return self._changes(*(rows.frame for rows in found.both)), clock.shown(step)
 
     def _old(self, keys: RowSet) -> RowSet:
         """Returns the rows of the input with some keys."""

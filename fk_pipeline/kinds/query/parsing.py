@@ -5,6 +5,7 @@ sqlglot resolves names; what it makes of the text is run by Spark, and `verify` 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -55,7 +56,10 @@ _RANK, _ORDER = "_fk_rank", "_fk_order_{}"
 
 
 def parse_query(
-    text: str, inputs: Mapping[str, Sequence[Column]], keys: Mapping[str, Sequence[str]] = MappingProxyType({})
+    text: str,
+    inputs: Mapping[str, Sequence[Column]],
+    keys: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    single: Collection[str] = (),
 ) -> Query:
     """Returns the blocks of a query.
 
@@ -63,6 +67,7 @@ def parse_query(
         text: one SELECT, or a UNION of some, in Spark's dialect.
         inputs: per name in FROM its columns.
         keys: per name in FROM the columns that identify a row, as far as they are known.
+        single: the names in FROM that always have one row.
 
     Raises:
         SqlTextError: it is no such query; the message names the construct, its line, and what to write.
@@ -84,7 +89,7 @@ def parse_query(
     _refuse_names(names, whole.selects)
     refuse_same_names(whole)
     known = {name: [key.lower() for key in some] for name, some in keys.items()}
-    return _Taking(inputs).query(merged(unnested(whole, known)), tuple(names))
+    return _Taking(inputs, single).query(merged(unnested(whole, known)), tuple(names))
 
 
 def inputs_named(text: str) -> dict[str, int]:
@@ -189,8 +194,8 @@ def _refuse_names(names: Sequence[str], made: Sequence[exp.Expr]) -> None:
 class _Taking:
     """Makes blocks of a query whose names are resolved, the inner ones first."""
 
-    def __init__(self, inputs: Mapping[str, Sequence[Column]]) -> None:
-        self.inputs, self.blocks = inputs, list[Block]()
+    def __init__(self, inputs: Mapping[str, Sequence[Column]], single: Collection[str]) -> None:
+        self.inputs, self.single, self.blocks = inputs, {*single}, list[Block]()
         self.taken = {*inputs, *LEDGER_TABLES, RESULT, "quarantine"}
 
     def query(self, tree: exp.Select, names: tuple[str, ...]) -> Query:
@@ -352,6 +357,9 @@ class _Taking:
         tree = tree.copy()
         tree.set("order", None)
         relations = {one.alias_or_name: self._relation(one, ctes) for one in sources_of(tree)}
+        one_row = self.single | {one.name for one in self.blocks if one.is_one_row}
+        _put_behind(tree, {name for name, of in relations.items() if of in one_row})
+        relations = {one.alias_or_name: relations[one.alias_or_name] for one in sources_of(tree)}
         for source in sources_of(tree):
             table = table_as(source.alias_or_name, source.alias_or_name)
             if isinstance(source.this, exp.Identifier):
@@ -361,8 +369,7 @@ class _Taking:
             new = find_new_name({*seen, *relations}, old)
             relations = {new if one == old else one: of for one, of in relations.items()}
             _rename(tree, old, new)
-        single = {one.name for one in self.blocks if one.is_one_row}
-        aliases = _aliases(tree, relations, {name for name, of in relations.items() if of in single})
+        aliases = _aliases(tree, relations, {name for name, of in relations.items() if of in one_row})
         grouped, windows = is_grouped(tree), own(tree, exp.Window)
         if grouped and windows:
             not_taken(windows[0], "a window function beside GROUP BY; group in a subquery, and rank its rows")
@@ -442,6 +449,23 @@ def _branches(tree: exp.Query) -> Iterator[exp.Select]:
         yield from _branches(inner.expression)
     else:
         yield inner if isinstance(inner, exp.Select) else _named_as(_as_select(inner))
+
+
+def _put_behind(tree: exp.Select, single: Collection[str]) -> None:
+    """Puts tables of one row, which no row of another is an anchor for, behind the next, and their ON into WHERE."""
+    joins, from_ = tree.args.get("joins") or [], tree.args["from_"]
+    inner = list(itertools.takewhile(lambda one: not JOINS[(one.side or one.kind or "").upper()], joins))
+    first = next((one for one in inner if one.this.alias_or_name not in single), None)
+    if from_.this.alias_or_name in single and first is not None:
+        one, other = from_.this.copy(), first.this.copy()
+        from_.set("this", other)
+        first.set("this", one)
+    for join in joins:
+        on = join.args.get("on")
+        if join.this.alias_or_name in single and on is not None and not JOINS[(join.side or join.kind or "").upper()]:
+            join.set("on", None)
+            join.set("kind", "CROSS")
+            tree.where(on, copy=False)
 
 
 def _rename(tree: exp.Select, old: str, new: str) -> None:

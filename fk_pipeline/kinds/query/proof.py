@@ -20,9 +20,11 @@ from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.contract import PAIRED_BY
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import Side
+from fk_pipeline.kinds.query.clocks import row_of_clock
 from fk_pipeline.kinds.query.kind import RESULT, standing_for
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.spec import SideSpec, quote
+from fk_pipeline.spec.inputs import CLOCK
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import row_metadata
 
@@ -68,6 +70,8 @@ def _at(session: SparkSession, side: SideSpec, seen: Seen | None) -> DataFrame:
     columns = [(column.name, column.type) for column in side.columns]
     if seen is None:
         return empty(session, columns)
+    if seen.is_clock:
+        return row_of_clock(session, seen.location, seen.version).drop(CLOCK)
     rows = session.read.format("delta").option("versionAsOf", seen.version).load(seen.location)
     if side.pipeline is not None:
         rows = of_result(rows, side)

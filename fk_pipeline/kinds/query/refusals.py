@@ -11,7 +11,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from fk_pipeline.blocks.aggregates import refuse_order
 from fk_pipeline.blocks.calls import Call, calls_in
-from fk_pipeline.spec.determinism import function_of, is_not_of_the_row, moment_in
+from fk_pipeline.spec.determinism import function_of, is_not_of_the_row, knows_the_time, moment_in
 from fk_pipeline.spec.sql import DIALECT, Column, SqlTextError
 
 JOINS = {"": "", "INNER": "", "CROSS": "", "LEFT": "LEFT"}
@@ -19,6 +19,9 @@ JOINS = {"": "", "INNER": "", "CROSS": "", "LEFT": "LEFT"}
 
 _WRITTEN_JOINS = {*JOINS, "RIGHT", "FULL", "SEMI", "ANTI", "LEFT SEMI", "LEFT ANTI"}
 """Joins that are written in terms of those of a block."""
+
+CLOCK_DAY = "make a clock an input, inputs: {now: {clock: 1 day}}, and write now.day (or now.at, a TIMESTAMP)"
+"""How a query reads the time."""
 
 _SEVERAL_ROWS = {
     "explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "stack",
@@ -132,7 +135,9 @@ def _refuse_function(node: exp.Expr) -> None:
     if name == "identifier":
         not_taken(node, "identifier() names a table, a column or a function by a text; write the name itself")
     if is_not_of_the_row(node):
-        not_taken(node, f"{name}() is not deterministic, or knows the time: a row computed again would change")
+        if knows_the_time(node):
+            not_taken(node, f"{name}() knows the time: a row computed again would change; {CLOCK_DAY}")
+        not_taken(node, f"{name}() is not deterministic: a row computed again would change")
     if name in _SEVERAL_ROWS:
         not_taken(node, f"{name}() makes several rows of one, or several columns; make them in the table that is read")
 
@@ -233,7 +238,9 @@ def refuse_moments(tree: exp.Expr, text: str, inputs: Mapping[str, Sequence[Colu
     if moment is not None:
         place = text.find(moment)
         at = "" if place < 0 else _line_at(text, place)
-        raise SqlTextError(f"{at}{moment} may become the day on which it is computed; write the day, DATE'2024-01-31'")
+        raise SqlTextError(
+            f"{at}{moment} may become the day on which it is computed; write the day, DATE'2024-01-31', or {CLOCK_DAY}"
+        )
 
 
 def refuse_window(text: str) -> None:

@@ -13,9 +13,11 @@ from fk_pipeline.cdc.delta import of_result
 from fk_pipeline.effects import RowSet
 from fk_pipeline.frames import empty
 from fk_pipeline.kinds.query.blocks import ANCHOR, BRANCH, GROUP_VALUE, KEY_PART, ROW, Block, Unit
+from fk_pipeline.kinds.query.clocks import clock_here, row_of_clock
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.tables import anchor_columns, is_compared_as_stored, relation_keys
 from fk_pipeline.spec import quote
+from fk_pipeline.spec.inputs import CLOCK
 from fk_pipeline.store.local import distinct, having, lacking, renamed
 from fk_pipeline.store.reader import ABSENT, TableReader, keys_as
 from fk_pipeline.store.schemas import Table, typed_columns
@@ -32,12 +34,14 @@ class TableRead:
         view: function from stored rows to the rows that a query sees, with the key.
         stored: whether `view` changes nothing, so that rows can be found by keys in the stored ones.
         declared: whether only the pipeline file says that its key is unique and never null (`keys`).
+        is_clock: whether it is a clock, of which nothing is stored.
     """
 
     table: Table
     view: Callable[[DataFrame], DataFrame]
     stored: bool
     declared: bool = False
+    is_clock: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -60,6 +64,10 @@ def relations(spec: QuerySpec, blocks: Mapping[str, Table], block: Block) -> dic
             wanted = {*own.keys, *(column for column in own.names if column.lower() in _read(block, name))}
             columns = tuple(one for one in own.columns if one[0] in wanted)
             found[name] = TableRead(Table(name, columns, skip_by=own.skip_by, keys=own.keys), _same, True)
+        elif name in spec.clocks:
+            wanted = {CLOCK, *_read(block, name)}
+            columns = typed_columns([column for column in spec.inputs[name].columns if column.name in wanted])
+            found[name] = TableRead(Table(name, columns, keys=(CLOCK,)), _same, False, is_clock=True)
         else:
             found[name] = _input(spec, blocks, name)
     return found
@@ -118,6 +126,9 @@ class Snapshot:
         relation, version = self.relations[name], self.versions[name]
         if version == ABSENT:
             return empty(self.session, relation.table.columns)
+        if relation.is_clock:
+            row = row_of_clock(self.session, self.places[name], version)
+            return row.select(*map(quote, relation.table.names))
         if relation.stored:
             return self.reader.read(name)
         whole = self.session.read.format("delta").option("versionAsOf", version).load(self.places[name])
@@ -132,12 +143,18 @@ class Snapshot:
             columns: per column of the relation, its name in `keys`.
         """
         relation = self.relations[name]
+        if relation.is_clock and keys.local is not None:
+            return self.held(name, having(self.shown(name, self.versions[name]), renamed(keys.local, columns)))
         if not relation.stored or self.versions[name] == ABSENT:
             return self.reader.cached(self.rows(name).join(keys_as(keys.frame, columns), [*columns], "left_semi"), None)
         found = self._known_with_keys(name, keys, columns) or self.reader.exactly(name, keys, columns)
         if found.local is not None:
             self.knows(name, found.local, found.local)
         return found
+
+    def shown(self, name: str, version: int) -> pa.Table:
+        """Returns what a clock shows at a version: one row; none if it was not there."""
+        return clock_here(self.places.get(name, ""), version, self.relations[name].table.names)
 
     def knows(self, name: str, rows: pa.Table, others: pa.Table) -> None:
         """Takes rows of a relation, to look them up no more; of the keys of both there are no other rows."""
@@ -171,7 +188,9 @@ class Snapshot:
         return self.reader.held(rows, (*self.relations[name].table.columns, *more))
 
     def number(self, name: str) -> int:
-        """Returns the number of stored rows of a relation."""
+        """Returns the number of stored rows of a relation; of a clock 1."""
+        if self.relations[name].is_clock:
+            return 1
         return 0 if self.versions[name] == ABSENT else self.reader.rows(name)
 
     def is_looked_up(self, name: str) -> bool:

@@ -107,7 +107,7 @@ def block_views(reader: CheckReader, _: Evaluator) -> list[View]:
 
 def _declared(spec: QuerySpec) -> list[str]:
     """Returns the inputs of which only the pipeline file says that their keys are unique."""
-    return [name for name, side in spec.inputs.items() if side.pipeline is None]
+    return [name for name, side in spec.inputs.items() if side.pipeline is None and name not in spec.clocks]
 
 
 def _input_views(reader: CheckReader) -> list[View]:

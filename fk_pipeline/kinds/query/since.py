@@ -17,6 +17,8 @@ def changed_between(then: Seen | None, now: Seen | None) -> int | None:
     """
     if now is None or then == now:
         return 0
+    if now.is_clock:
+        return 1
     return changed_rows(now.location, then.version + 1 if then is not None else 0, now.version)
 
 
@@ -24,7 +26,7 @@ def why_another(name: str, then: Seen | None, now: Seen | None) -> str:
     """Returns why no change leads from one version of a relation to another; empty if one may."""
     if then is not None and (now is None or now.id != then.id):
         return f"{name} is another table than before"
-    if then is not None and now is not None and now.version < then.version:
+    if then is not None and now is not None and now.version < then.version and not now.is_clock:
         return f"{name} went back from version {then.version} to {now.version}"
     return ""
 
@@ -34,7 +36,7 @@ def why_lost(name: str, then: Seen | None, now: Seen | None) -> str:
 
     The two are versions of one table, the second not the older one.
     """
-    if then is None or now is None or then.version == now.version:
+    if then is None or now is None or then.version == now.version or now.is_clock:
         return ""
     return "" if are_kept(f"{now.location}@{then.version + 1}..{now.version}") else lost(name, then)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import Field, PrivateAttr, model_validator
+from pydantic import Field, PrivateAttr, RootModel, field_validator, model_validator
 
 from fk_pipeline.contract import Kind
 from fk_pipeline.errors import PipelineFileError
@@ -16,7 +16,7 @@ from fk_pipeline.kinds.query.kind import QUERY
 from fk_pipeline.kinds.query.parsing import inputs_named, parse_query
 from fk_pipeline.kinds.query.stages_of import kind_of
 from fk_pipeline.spec.base import Strings, problem
-from fk_pipeline.spec.inputs import INPUT_NAME, RESULT_KEY, SideSpec
+from fk_pipeline.spec.inputs import CLOCK, INPUT_NAME, RESULT_KEY, ClockSpec, SideSpec
 from fk_pipeline.spec.model import Output, PipelineSpec
 from fk_pipeline.spec.settings import OwnExpectation, OwnSuites
 from fk_pipeline.spec.sql import Column, SqlTextError, parse_columns, parse_expression, quote
@@ -34,8 +34,8 @@ class QuerySpec(PipelineSpec):
 
     inputs: dict[str, SideSpec] = Field(min_length=1)
     """The tables that the query reads, by the names that it has for them: the result of another pipeline (`pipeline`),
-    a Delta table where it lies (`table`, with its `key`), or files that land (`path`, `format`,
-    `schema`, `key` and so on)."""
+    a Delta table where it lies (`table`, with its `key`), files that land (`path`, `format`, `schema`, `key` and so
+    on), or a clock (`clock`, `zone`)."""
     query: str = Field(min_length=1)
     """One SELECT in Spark's dialect."""
     refresh: Literal["auto", "incremental", "full"] = "auto"
@@ -63,6 +63,12 @@ class QuerySpec(PipelineSpec):
                 raise problem(f"{name!r} must start with a letter a-z and go on with a-z, 0-9 and _", "inputs", name)
         return given
 
+    @field_validator("inputs", mode="before")
+    @classmethod
+    def _with_clocks(cls, given: Any) -> Any:
+        clocks = {name: one for name, one in given.items() if _is_clock(one)} if isinstance(given, dict) else {}
+        return {**given, **_Clocks.model_validate(clocks).root} if clocks else given
+
     @staticmethod
     def inputs_named(text: str) -> dict[str, int]:
         """Returns the inputs that a query needs, by name, each with its line; see `parsing.inputs_named`."""
@@ -85,8 +91,9 @@ class QuerySpec(PipelineSpec):
     @cached_property
     def blocks(self) -> Query:
         """The blocks of the query."""
-        keys = {name: [key.name for key in side.key_columns] for name, side in self.inputs.items()}
-        return parse_query(self.query, {name: _visible(side) for name, side in self.inputs.items()}, keys)
+        keys = {name: _identifying(side) for name, side in self.inputs.items()}
+        visible = {name: _visible(side) for name, side in self.inputs.items()}
+        return parse_query(self.query, visible, keys, {*self.clocks})
 
     @cached_property
     def definition(self) -> Kind:
@@ -153,8 +160,9 @@ class QuerySpec(PipelineSpec):
                 have = ", ".join(self.blocks.columns)
                 raise problem(f"key column {name!r} is no column of the result; it has {have}", "key")
         for name, side in self.inputs.items():
-            if side.format != "delta":
-                raise problem("an input has one of pipeline: FILE, table: PATH and path: FOLDER", "inputs", name)
+            if not side.has_versions:
+                what = "an input has one of pipeline: FILE, table: PATH, path: FOLDER and clock: 1 day"
+                raise problem(what, "inputs", name)
         self._unread = tuple(name for name in self.inputs if name not in read)
         narrow = {name: _narrow(side, read[name]) for name, side in self.inputs.items() if name in read}
         object.__setattr__(self, "inputs", narrow)
@@ -162,7 +170,22 @@ class QuerySpec(PipelineSpec):
 
 def _visible(side: SideSpec) -> tuple[Column, ...]:
     """Returns the columns of an input that a query can name."""
+    if side.format == CLOCK:
+        return tuple(c for c in side.columns if c.name != CLOCK)
     return tuple(c for c in side.columns if c.name != RESULT_KEY or not side.key_of_result)
+
+
+def _identifying(side: SideSpec) -> list[str]:
+    """Returns the columns that identify a row of an input; none of a clock, which has one row."""
+    return [] if side.format == CLOCK else [key.name for key in side.key_columns]
+
+
+def _is_clock(given: Any) -> bool:
+    return isinstance(given, dict) and CLOCK in given
+
+
+class _Clocks(RootModel[dict[str, ClockSpec]]):
+    """The inputs that are clocks; they are validated apart, so that an error says what a clock has."""
 
 
 def _narrow(side: SideSpec, read: set[str]) -> SideSpec:

@@ -173,7 +173,8 @@ class Refresh:
             found = changes(self.read, self.snapshot, name, start, after)
             if found is None:
                 return lost(name, start)
-            self.changes[name] = found
+            if found.number:
+                self.changes[name] = found
             unclear = why_unclear(self.spec, self.snapshot, name, found)
             if unclear:
                 return unclear
@@ -455,4 +456,4 @@ def _values(by: tuple[Any, ...]) -> list[str]:
 
 
 def _version(seen: Seen | None) -> str:
-    return "-" if seen is None else str(seen.version)
+    return "-" if seen is None else seen.shown

@@ -25,6 +25,8 @@ from fk_pipeline.kinds.query.relations import Snapshot, branch_columns, more_col
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.tables import layout_of
 from fk_pipeline.spec import quote
+from fk_pipeline.spec.clock import is_clock
+from fk_pipeline.spec.inputs import CLOCK
 from fk_pipeline.spec.keys import shown, value_from_text
 from fk_pipeline.spec.load import load_spec
 from fk_pipeline.spec.sql import Column
@@ -191,7 +193,7 @@ class _Telling:
         for name in block.relations:
             place = self._place(name)
             versions[name] = int(facts[name][1]) if name in facts and place else ABSENT
-            places[name] = place
+            places[name] = facts[name][0] if name in facts and is_clock(place) else place
         return Snapshot(self.session, found, places, versions, self.read.sizes)
 
     def _place(self, name: str) -> str:
@@ -252,6 +254,8 @@ class _Telling:
     def _origin(self, block: Block, alias: str, name: str, values: dict[str, Any]) -> InputRow:
         """Returns a row of an input, with the batch and file that brought it if a pipeline tells."""
         side = self.spec.inputs[name]
+        if name in self.spec.clocks:
+            values = {of: value for of, value in values.items() if of != CLOCK}
         if side.pipeline is None:
             return InputRow(block.name, alias, name, values)
         if name not in self.others:

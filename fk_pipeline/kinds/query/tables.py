@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.blocks.input_types import empty_rows, first_line
+from fk_pipeline.cdc.table_versions import shown_version
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import empty
 from fk_pipeline.kinds.query.blocks import ANCHOR, PART, ROW, Block, Unit
@@ -249,4 +250,5 @@ def meaning(column: str, _: str) -> str | None:
 
 def standing(facts: Mapping[str, Any]) -> dict[str, str]:
     """Returns, per input, the version that the result stands for, as text."""
-    return {name: ", ".join(str(version) for _, version in some) for name, some in standing_for(facts).items()}
+    stands = standing_for(facts)
+    return {name: ", ".join(shown_version(of, version) for of, version in some) for name, some in stands.items()}
