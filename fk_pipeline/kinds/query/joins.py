@@ -17,6 +17,7 @@ from sqlglot import exp
 from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, Alias, Block
 from fk_pipeline.kinds.query.changes import BothVersions, Changes, local_rows
+from fk_pipeline.kinds.query.ranges import passed_range
 from fk_pipeline.kinds.query.relations import Snapshot, sql_over
 from fk_pipeline.kinds.query.tables import is_compared_as_stored
 from fk_pipeline.kinds.query.trees import named
@@ -87,7 +88,8 @@ class Joins:
             )
             return f"SELECT {quote(of)}.* FROM {from_} WHERE NOT (({sides[0]}) <=> ({sides[1]}))"
 
-        return sql_over({of: rows, _OLD: old, _NEW: new}, sql)
+        near = passed_range(condition, single.name, old, new)
+        return sql_over({of: rows.where(near) if near else rows, _OLD: old, _NEW: new}, sql)
 
     def out_of_reach(self) -> str:
         """Returns why not all rows that a change touches can be found along the joins; empty if they can."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from fk_pipeline.cli import main
+from fk_pipeline.kinds.query.ranges import passed_range
 from tests.kinds.query.model import put
 from tests.kinds.query.world import World
 
@@ -166,3 +168,37 @@ def test_a_step_that_shows_nothing_new_writes_no_row(tmp_path: Path, spark: Spar
     assert ran.notes[0].endswith("versions of now 2026-05-01T00:00+02:00 to 2026-05-01T13:00+02:00")
     assert [row["id"] for row in hours.table("result").collect()] == [2]
     assert hours.verify().ok
+
+
+RANGES = {
+    "`o`.`d` >= `now`.`day` - INTERVAL '30' DAYS": ["2026-04-01", "2026-04-03"],
+    "`now`.`day` - INTERVAL '30' DAYS < `o`.`d`": ["2026-04-01", "2026-04-03"],
+    "`o`.`d` BETWEEN `now`.`day` - INTERVAL '1' DAY AND `now`.`day`": ["2026-04-30", "2026-05-01", "2026-05-03"],
+    "`o`.`t` > `now`.`at`": ["2026-05-01", "2026-05-02", "2026-05-03"],
+    "`o`.`n` <> DAY(`now`.`day`)": ["2026-05-01", "2026-05-03"],
+    "DATE_ADD(`o`.`d`, 1) >= `now`.`day`": None,
+    "`o`.`d` >= `now`.`day` OR `o`.`n` = DAY(`now`.`day`)": None,
+    "`o`.`d` >= CASE WHEN DAY(`now`.`day`) = 1 THEN `now`.`day` END": None,
+    "`o`.`s` >= CAST(`now`.`day` AS STRING)": None,
+}
+"""Per condition, days of the rows near the bounds of May 1 and May 3; None if the bounds give no range."""
+
+
+def test_what_a_bound_has_passed_lies_between_its_old_and_its_new_value(tmp_path: Path, spark: SparkSession) -> None:
+    old, new = (
+        spark.sql(f"SELECT TIMESTAMP'{one} 00:00:00' AS at, DATE'{one}' AS day") for one in ("2026-05-03", "2026-05-01")
+    )
+    days = spark.sql("SELECT EXPLODE(SEQUENCE(DATE'2026-03-01', DATE'2026-06-01')) AS d")
+    days.selectExpr("d", "CAST(d AS TIMESTAMP) AS t", "DAY(d) AS n", "CAST(d AS STRING) AS s").write.parquet(
+        str(tmp_path / "orders")
+    )
+    orders = spark.read.parquet(str(tmp_path / "orders"))
+    for condition, expected in RANGES.items():
+        near = passed_range(condition, "now", old, new)
+        assert bool(near) is (expected is not None), condition
+        if expected is not None:
+            found = {str(row["d"]) for row in orders.where(near).collect()}
+            assert found.issuperset(expected), condition
+            assert len(found) < 12, (condition, found)
+            plan = spark.sql("EXPLAIN SELECT * FROM {rows}", rows=orders.where(near)).collect()[0][0]
+            assert re.search(r"PushedFilters: \[.*(GreaterThanOrEqual|EqualTo)", plan), plan
