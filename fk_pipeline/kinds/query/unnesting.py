@@ -175,21 +175,24 @@ class _Unnesting:
             return
         if any(not [*one.find_all(exp.Column)] for one in given):
             not_taken(node, "IN needs a column before it, as the other table is looked up by it")
-        is_positive = _is_positive(node)
+        is_negated = _is_negated(node)
         if not external(inner) and (_others(inner) or own(inner, exp.Window)):
-            inner = _over(inner, self._name("rows"), ("group", "having") if is_positive and _is_once(inner) else ())
+            inner = _over(inner, self._name("rows"), ("group", "having") if not is_negated and _is_once(inner) else ())
         tied = self._correlated(node, inner)
         pairs = [(one.unalias(), value, False) for one, value in zip(tied.inner.selects, given, strict=True)]
-        if is_positive:
+        if is_negated:
+            self._in_or_unknown(select, node, tied, pairs)
+        else:
             tied.pairs = [*pairs, *tied.pairs]
             self._partner(select, node, tied, "in")
-        else:
-            self._in_or_unknown(select, node, tied, pairs)
 
     def _in_or_unknown(
         self, select: exp.Select, node: exp.In, tied: _Correlated, pairs: Sequence[tuple[exp.Expr, exp.Expr, bool]]
     ) -> None:
-        """Replaces IN where it matters whether it is false or unknown, as under NOT."""
+        """Replaces IN under NOT, by whether it is true or unknown: NOT IN is true if it is neither.
+
+        So does Spark, for which IN is never null: false if it is unknown, and NOT IN, too.
+        """
         if len(pairs) > 1 or tied.rest or tied.outer:
             not_taken(node, "NOT IN with several columns, or with a further condition on a row around; NOT EXISTS is")
         (value, given, _), correlated = pairs[0], tied.pairs
@@ -212,7 +215,7 @@ class _Unnesting:
             exp.Case()
             .when(_is_there(of, [(given, False)]), exp.true())
             .when(exp.not_(exp.Coalesce(this=column_of(name, "has_rows"), expressions=[exp.false()])), exp.false())
-            .when(exp.or_(_null(given.copy()), column_of(name, "has_null")), exp.null())
+            .when(exp.or_(_null(given.copy()), column_of(name, "has_null")), exp.true())
             .else_(exp.false())
         )
 
@@ -553,14 +556,12 @@ def _leave_out_true(select: exp.Select) -> None:
         select.set("where", exp.Where(this=exp.and_(*kept)) if kept else None)
 
 
-def _is_positive(node: exp.Expr) -> bool:
-    """Returns whether it does not matter if a condition is false or unknown."""
-    here, above = node, node.parent
-    while isinstance(above, (exp.And, exp.Or, exp.Paren)):
-        here, above = above, above.parent
-    if isinstance(above, exp.If):
-        return above.this is here
-    return isinstance(above, (exp.Where, exp.Having, exp.Qualify, exp.Filter))
+def _is_negated(node: exp.Expr) -> bool:
+    """Returns whether a condition stands under an odd number of NOT, with AND and OR between."""
+    found, above = False, node.parent
+    while isinstance(above, (exp.And, exp.Or, exp.Paren, exp.Not)):
+        found, above = found is not isinstance(above, exp.Not), above.parent
+    return found
 
 
 def _is_there(name: str, ties: Sequence[tuple[exp.Expr, bool]]) -> exp.Expr:

@@ -75,6 +75,46 @@ TEXTS = [
         "SELECT id, SUM(v) OVER w AS a, COUNT(*) OVER (u) AS b, FIRST_VALUE(v) IGNORE NULLS OVER w AS c FROM fact "
         "WINDOW w AS (PARTITION BY kind ORDER BY id), u AS w"
     ),
+    # conditions with the row around that are no equalities
+    (
+        "SELECT f.id FROM fact f WHERE EXISTS (SELECT 1 FROM dim d WHERE d.id = f.dim AND d.w <> f.v AND d.region "
+        "> f.kind)"
+    ),
+    "SELECT f.id FROM fact f WHERE NOT EXISTS (SELECT 1 FROM fact g WHERE g.kind = f.kind AND g.s <> f.s)",
+    "SELECT f.id FROM fact f WHERE NOT EXISTS (SELECT 1 FROM fact g WHERE g.kind = f.kind AND f.n < g.n)",
+    (
+        "SELECT f.id, f.s FROM fact f WHERE f.v IS NULL OR NOT EXISTS "
+        "(SELECT 1 FROM fact g WHERE g.kind = f.kind AND g.dt > f.dt AND g.id <> f.id)"
+    ),
+    "SELECT f.id, (SELECT SUM(g.n) FROM fact g WHERE g.kind = f.kind AND g.dt <= f.dt) AS so_far FROM fact f",
+    "SELECT f.id, (SELECT COUNT(*) FROM fact g WHERE g.kind <=> f.dim AND g.v < f.v) AS n FROM fact f",
+    # values of no rows, and of one
+    (
+        "SELECT f.id, (SELECT COUNT(*) + COALESCE(SUM(d.w), 0) FROM dim d WHERE d.id = f.dim AND d.w > 10) AS a, "
+        "(SELECT array_sort(collect_set(d.w)) FROM dim d WHERE d.id = f.v) AS b, (SELECT d.w FROM dim d "
+        "WHERE d.id = 3) AS c FROM fact f"
+    ),
+    "SELECT f.kind, SUM(f.n) AS n FROM fact f GROUP BY f.kind HAVING SUM(f.n) > (SELECT AVG(n) FROM fact)",
+    (
+        "SELECT f.id, f.v IN (SELECT w FROM dim) AS a, NOT EXISTS (SELECT 1 FROM dim d WHERE d.id = f.dim) AS b "
+        "FROM fact f"
+    ),
+    (
+        "SELECT f.id FROM fact f WHERE f.v NOT IN (SELECT w FROM dim WHERE w IS NOT NULL) AND f.n > (SELECT "
+        "MIN(n) FROM fact)"
+    ),
+    "SELECT f.id, f.v NOT IN (SELECT w FROM dim) AS a, NOT (f.id = 2 OR f.v IN (SELECT w FROM dim)) AS b FROM fact f",
+    (
+        "SELECT f.id FROM fact f WHERE (f.v IN (SELECT w FROM dim)) IS NULL OR NOT (f.v IN (SELECT w FROM "
+        "dim) AND f.id > 1)"
+    ),
+    # types of a union are those that hold both
+    "SELECT id, v AS a, n AS b FROM fact UNION ALL SELECT id, zone, id FROM region",
+    "SELECT id, NULL AS x FROM region UNION SELECT dim, s FROM fact UNION ALL SELECT id, 'w' FROM dim",
+    "SELECT u.a, COUNT(*) AS n FROM (SELECT id AS a FROM region UNION ALL SELECT n FROM fact) u GROUP BY u.a",
+    # outer joins
+    "SELECT f.id, d.w, f.s, r.zone FROM fact f FULL JOIN dim d ON d.id = f.dim RIGHT JOIN region r ON r.id = d.region",
+    "SELECT f.s, d.id AS d FROM dim d FULL JOIN fact f ON f.dim = d.id AND f.kind = 1 WHERE d.w > 5 OR f.n > 1",
     # whole numbers are no positions
     "SELECT DISTINCT 7 AS a, -2 AS b, kind FROM fact",
     "SELECT DISTINCT 1 AS one FROM fact WHERE id > 100",

@@ -40,7 +40,10 @@ TEXTS = [
     "SELECT f.id FROM fact f WHERE f.v = 1 OR EXISTS (SELECT 1 FROM note n WHERE n.dim = f.dim AND f.v > 0)",
     "SELECT f.id FROM fact f WHERE EXISTS (SELECT 1 FROM note WHERE u > 1)",
     "SELECT f.id FROM fact f WHERE NOT EXISTS (SELECT 1 FROM note WHERE u > 2 AND dim = 1)",
-    "SELECT f.id FROM fact f WHERE EXISTS (SELECT n.u FROM note n WHERE n.dim = f.dim GROUP BY n.u HAVING COUNT(*) > 1)",
+    (
+        "SELECT f.id FROM fact f WHERE EXISTS (SELECT n.u FROM note n WHERE n.dim = f.dim GROUP BY n.u HAVING "
+        "COUNT(*) > 1)"
+    ),
     (
         "SELECT f.id FROM fact f WHERE EXISTS (SELECT 1 FROM note n WHERE n.dim = f.dim AND NOT EXISTS "
         "(SELECT 1 FROM dim d WHERE d.id = n.u))"
@@ -54,7 +57,6 @@ TEXTS = [
     "SELECT f.id FROM fact f WHERE f.v NOT IN (SELECT u FROM note WHERE id > 100)",
     "SELECT f.id FROM fact f WHERE f.v NOT IN (SELECT n.u FROM note n WHERE n.dim = f.dim)",
     "SELECT f.id FROM fact f WHERE NOT (f.v IN (SELECT n.u FROM note n WHERE n.dim = f.dim) OR f.kind = 1)",
-    "SELECT f.id FROM fact f WHERE (f.v IN (SELECT u FROM note)) IS NULL",
     "SELECT f.id FROM fact f WHERE (f.v, f.kind) IN (SELECT u, dim FROM note)",
     "SELECT f.id FROM fact f WHERE f.dim IN (SELECT id FROM dim WHERE w > 0) AND f.kind IN (SELECT id FROM dim)",
     "SELECT f.id FROM fact f WHERE f.dim IN (SELECT dim FROM note GROUP BY dim HAVING COUNT(*) > 1)",
@@ -104,7 +106,8 @@ TEXTS = [
     "SELECT id, v FROM fact UNION SELECT id, w FROM dim UNION ALL SELECT id, u FROM note",
     "SELECT x.a, COUNT(*) AS n FROM (SELECT id AS a FROM fact UNION ALL SELECT dim FROM note) x GROUP BY x.a",
     (
-        "WITH u AS (SELECT id AS a, v AS b FROM fact UNION ALL SELECT d.id, n.u FROM dim d JOIN note n ON n.dim = d.id) "
+        "WITH u AS (SELECT id AS a, v AS b FROM fact UNION ALL SELECT d.id, n.u FROM dim d JOIN note n ON "
+        "n.dim = d.id) "
         "SELECT u.a, u.b, r.zone FROM u LEFT JOIN region r ON r.id = u.a"
     ),
     (
@@ -165,7 +168,9 @@ def test_equal_subqueries_are_one_block() -> None:
 
 
 def test_parts_of_union_all_are_branches_of_one_block() -> None:
-    text = "SELECT id FROM fact UNION ALL SELECT f.id FROM fact f JOIN dim d ON d.id = f.dim UNION ALL SELECT id FROM dim"
+    text = (
+        "SELECT id FROM fact UNION ALL SELECT f.id FROM fact f JOIN dim d ON d.id = f.dim UNION ALL SELECT id FROM dim"
+    )
     [block] = parsed(text).blocks
     assert block.unit is Unit.UNION
     assert [[one.name for one in part.aliases] for part in block.parts] == [["fact"], ["f", "d"], ["dim"]]
@@ -174,6 +179,7 @@ def test_parts_of_union_all_are_branches_of_one_block() -> None:
 def test_a_table_of_one_row_is_joined_without_a_condition() -> None:
     *_, block = parsed("SELECT f.id FROM fact f WHERE f.v > (SELECT AVG(u) FROM note)").blocks
     single = block.aliases[-1]
-    assert single.is_single and block.compared_with(single) == [("f", "`f`.`v` > `value_1`.`value`")]
+    assert single.is_single
+    assert block.compared_with(single) == [("f", "`f`.`v` > `value_1`.`value`")]
     *_, block = parsed("SELECT f.id, (SELECT AVG(u) FROM note) AS a FROM fact f").blocks
     assert block.compared_with(block.aliases[-1]) is None
