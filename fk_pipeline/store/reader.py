@@ -264,7 +264,7 @@ class TableReader:
         table = self._tables[name]
         rows = self._looked_up(table, keys, columns, (), table.names)
         if rows is not None and len(rows) <= self.few:
-            wanted = keys.values([*columns.values()])
+            wanted = keys.values([*dict.fromkeys(columns.values())])
             assert wanted is not None
             rows = having(rows, renamed(wanted, columns))
             return Materialised(lambda: self.frame_of(rows, table, table.names), local=rows)
@@ -290,7 +290,7 @@ class TableReader:
         here = self.warehouse.reads_in_the_driver
         if version is None or version == ABSENT or keys.at_most > self.sizes.driver_keys or not here:
             return None
-        wanted = keys.values([*columns.values()])
+        wanted = keys.values([*dict.fromkeys(columns.values())])
         if wanted is None:
             return None
         named = renamed(wanted, columns)

@@ -38,6 +38,7 @@ class Joins:
     def __init__(self, read: Reader, block: Block, now: Snapshot, changed: Mapping[str, Changes]) -> None:
         """Takes the block, what it reads at the newer versions, and what changed of it since the older ones."""
         self.read, self.block, self.snapshot, self.changes = read, block, now, changed
+        self._found_passed: dict[str, list[tuple[Alias, Sequence[RowSet]]]] = {}
 
     def anchors(self) -> RowSet:
         """Returns the keys of the anchors whose joined rows may differ."""
@@ -70,7 +71,9 @@ class Joins:
         both = self.changes[alias.relation].both
         if not alias.is_single:
             return [(alias, both)]
-        found = list[tuple[Alias, Sequence[RowSet]]]()
+        if alias.name in self._found_passed:
+            return self._found_passed[alias.name]
+        found = self._found_passed[alias.name] = []
         for of, condition in self.block.compared_with(alias) or ():
             rows = self.snapshot.rows(self._alias(of).relation)
             passed = self.read.cached(self._passed(alias, of, condition, rows), None)
@@ -96,30 +99,32 @@ class Joins:
         for one in self.block.aliases:
             if one.relation not in self.changes:
                 continue
-            why = self._of_every_row(one) if one.is_single else self._of_absent_rows(one)
+            if one.is_single:
+                why = self._of_every_row(one)
+            else:
+                why = self._of_absent_rows(one, self.changes[one.relation].both)
             if why:
                 return why
         return ""
 
     def _of_every_row(self, single: Alias) -> str:
-        """Returns why a changed table of one row touches every row; empty if conditions tell which."""
+        """Returns why a changed table of one row touches rows that cannot be found; empty if all can."""
         compared, both = self.block.compared_with(single), self.changes[single.relation].both
         if compared is None or any(rows.at_most != 1 for rows in both):
             return f"the row of {single.relation} changed, which every row of the block reads"
         for of, condition in compared:
             alias = self._alias(of)
-            if any(step.how for step in self.block.steps(alias)):
-                none = self._none(self._alias(of))
-                if self._passed(single, of, condition, none).limit(1).count():
-                    return f"the row of {single.relation} changed, which rows without one of {of} are compared with"
-        return ""
+            may_be_absent = any(step.how for step in self.block.steps(alias))
+            if may_be_absent and self._passed(single, of, condition, self._none(alias)).limit(1).count():
+                return f"the row of {single.relation} changed, which rows without one of {of} are compared with"
+        absent = (self._of_absent_rows(alias, rows) for alias, rows in self._changed(single))
+        return next(filter(None, absent), "")
 
-    def _of_absent_rows(self, alias: Alias) -> str:
-        """Returns which changed rows are joined to rows that have none of a table on the way; empty if none are."""
+    def _of_absent_rows(self, alias: Alias, rows: Sequence[RowSet]) -> str:
+        """Returns which rows of a table are joined to rows that have none of a table on the way; empty if none are."""
         steps = [*itertools.pairwise(self.block.steps(alias))]
         if not any(child.may_match_none for child, _ in steps):
             return ""
-        rows: Sequence[RowSet] = self.changes[alias.relation].both
         for child, parent in steps:
             if child.may_match_none and self._matching(child, parent, rows, self._none(parent)).limit(1).count():
                 return f"changed rows of {alias.relation} are joined to rows that have none of {parent.name}"

@@ -161,7 +161,7 @@ class Snapshot:
         relation = self.relations[name]
         if not relation.stored or not relation.is_comparable:
             return
-        by = [*relation.keys]
+        by, rows = [*relation.keys], rows.select(relation.table.names)
         known, keys = self._known.get(name, (rows.slice(0, 0), rows.select(by).slice(0, 0)))
         known = pa.concat_tables([known, lacking(rows, known.select(by)).cast(known.schema)]).combine_chunks()
         keys = pa.concat_tables([keys, *(one.select(by).cast(keys.schema) for one in (rows, others))])
@@ -180,7 +180,7 @@ class Snapshot:
             found = self.reader.exactly(name, held, {key: key for key in columns})
             if found.local is None:
                 return None
-            parts.append(found.local.cast(known.schema))
+            parts.append(found.local.select(known.column_names).cast(known.schema))
         return self.held(name, pa.concat_tables(parts).combine_chunks())
 
     def held(self, name: str, rows: pa.Table, *more: tuple[str, str]) -> RowSet:

@@ -26,7 +26,7 @@ from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.effects import CountBy, Effect, Reader, Report, RowSet, Upsert
 from fk_pipeline.errors import LeftToSpark, StageError
 from fk_pipeline.kinds.query.advice import advice_on
-from fk_pipeline.kinds.query.blocks import ANCHOR, BRANCH, GROUP_VALUE, IS_NOW, PART, ROW, Block, Unit
+from fk_pipeline.kinds.query.blocks import ANCHOR, BRANCH, GROUP_VALUE, IS_NOW, PART, ROW, Unit
 from fk_pipeline.kinds.query.changes import Changes, changes
 from fk_pipeline.kinds.query.costs import (
     COSTS,
@@ -106,13 +106,15 @@ class Refresh:
         self.decision: Decision | None = None
 
     @cached_property
-    def joins(self) -> Joins:
-        """The joins of the block, with what changed."""
-        return self._joins(self.block)
+    def joins_of_parts(self) -> tuple[Joins, ...]:
+        """The joins of each part of the block, with what changed."""
+        return tuple(Joins(self.read, part, self.snapshot, self.changes) for part in self.block.parts)
 
-    def _joins(self, part: Block) -> Joins:
-        """Returns the joins of a branch of the block, or of the block."""
-        return Joins(self.read, part, self.snapshot, self.changes)
+    @property
+    def joins(self) -> Joins:
+        """The joins of a block of one part."""
+        [joins] = self.joins_of_parts
+        return joins
 
     def report(self, why: str) -> Report:
         """Returns what the run tells: whether the block is computed whole and why, and between which versions."""
@@ -179,7 +181,7 @@ class Refresh:
             if unclear:
                 return unclear
         changed = {name: found.number for name, found in self.changes.items()}
-        reached = (self._joins(one).out_of_reach() for one in self.block.parts)
+        reached = (joins.out_of_reach() for joins in self.joins_of_parts)
         return self._dearer(changed) or next(filter(None, reached), "")
 
     def _dearer(self, changed: Mapping[str, int]) -> str:
@@ -263,8 +265,7 @@ class Refresh:
     @cached_property
     def touched(self) -> dict[int, tuple[RowSet, Joins]]:
         """Per branch of a UNION ALL with anchors that changes touch, these anchors, and its joins."""
-        each = ((number, self._joins(one)) for number, one in enumerate(self.block.branches))
-        found = {number: (joins.anchors(), joins) for number, joins in each}
+        found = {number: (joins.anchors(), joins) for number, joins in enumerate(self.joins_of_parts)}
         return {number: (anchors, joins) for number, (anchors, joins) in found.items() if anchors.at_most}
 
     def _branch(self, number: int, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -288,7 +289,7 @@ class Refresh:
         if not keys.at_most:
             return self._nothing(keys)
         same = [f"{_TOUCHED}.{GROUP_VALUE.format(n)} <=> {sql}" for n, sql in enumerate(self.block.values)]
-        found = self.joins.of_groups(keys, self.read.rows(self.block.name)) if same else None
+        found = self.joins.of_groups(keys, self._most_groups()) if same else None
         frames = (self._all() if found is None else found) | ({_TOUCHED: keys.frame} if same else {})
 
         def sql(tables: Mapping[str, str]) -> str:
@@ -296,6 +297,13 @@ class Refresh:
             return self.block.of(tables, self.more, of_touched if same else "")
 
         return _Part(self._hashed(sql_over(frames, sql)), keys, (column,))
+
+    def _most_groups(self) -> int:
+        """Returns the number of groups that are stored; of the rows of the anchor, if only some groups are kept."""
+        block = self.block
+        if block.having() or (block.keep is not None and block.keep.where):
+            return self.snapshot.number(block.anchor.relation)
+        return self.read.rows(block.name)
 
     def _groups_of(self, anchors: RowSet, column: str) -> RowSet:
         """Returns the groups, or partitions, of joined rows of anchors, then or now: values and hash."""

@@ -105,6 +105,9 @@ class _Unnesting:
         return self._select(tree)
 
     def _select(self, select: exp.Select) -> exp.Select:
+        for one in subqueries(select):
+            if one.find_ancestor(exp.Group, exp.Select) is not select:
+                not_taken(one, "a subquery in GROUP BY; compute it in a subquery in FROM, and group by its column")
         if is_grouped(select) and any(is_above_groups(one) for one in subqueries(select)):
             split_groups(select, self._name("groups"))
         self._sources(select)
@@ -168,7 +171,12 @@ class _Unnesting:
         given = [*node.this.expressions] if isinstance(node.this, exp.Tuple) else [node.this.unnest()]
         if len(given) != len(inner.selects):
             not_taken(node, f"IN compares {len(given)} values with {len(inner.selects)}")
-        if is_grouped(inner) and inner.args.get("group") is None and len(given) == 1:
+        is_value = is_grouped(inner) and inner.args.get("group") is None
+        if is_value and inner.args.get("having") is not None and external(inner):
+            not_taken(
+                node, "HAVING without GROUP BY in a subquery of IN that reads a column around it; group it in FROM"
+            )
+        if is_value and inner.args.get("having") is None and len(given) == 1:
             value = exp.Subquery(this=inner)
             node.replace(exp.EQ(this=node.this, expression=value))
             self._value(select, value, inner)
