@@ -7,7 +7,7 @@
 #   FK_MAVEN_BASE_URL=... make setup  the Delta JARs from a mirror
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down test test-classic test-durations test-connect test-fast test-lowest test-docs test-ui test-all fuzz fuzz-formats bench bench-age bench-chain bench-endless bench-query bench-ticks docs docs-serve docs-reference lint format lock dist clean
+.PHONY: help setup demo up down test test-classic test-durations test-connect test-fast test-lowest test-docs test-ui test-all fuzz fuzz-formats bench bench-age bench-chain bench-endless bench-query bench-ticks bench-tpch docs docs-serve docs-reference lint format lock dist clean
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/bash
 # Images of containers often set it; then every process, and every process of a test, compiles all modules anew.
@@ -92,6 +92,9 @@ bench-chain: setup $(BENCH_STAMP) ## one changed row through three pipelines in 
 
 bench-query: setup $(BENCH_STAMP) ## refreshes of queries beside the same queries by Spark and DuckDB; BENCH="--help" lists the options
 	$(BIN)/python benchmarks/query.py $(BENCH)
+
+bench-tpch: setup $(BENCH_STAMP) ## refreshes of the 22 queries of TPC-H beside Spark and DuckDB; BENCH="--help" lists the options
+	$(BIN)/python benchmarks/tpch.py $(BENCH)
 
 bench-ticks: setup ## the sensor of a pipeline with 5,000 batches; BENCH="--help" lists the options
 	$(BIN)/python benchmarks/ticks.py $(BENCH)
