@@ -62,4 +62,6 @@ def _column(node: exp.Expr, made: list[exp.Expr], name: str) -> exp.Column:
     """Returns the column of the subquery that is an expression, which is taken among those that it makes."""
     if node not in made:
         made.append(node.copy())
-    return column_of(name, f"g{made.index(node)}")
+    column = column_of(name, f"g{made.index(node)}")
+    column.type = node.type
+    return column

@@ -223,16 +223,18 @@ class Block:
     def compared_with(self, single: Alias) -> list[tuple[str, str]] | None:
         """Returns the conditions of WHERE that read a table of one row, each with the only other table in it.
 
-        None if its columns are read elsewhere, too, or beside those of several tables: then it matters to every row.
+        None if its columns are read elsewhere, too, beside those of several tables, or of one that hangs on it, or has
+        one row, too: then it matters to every row.
         """
         where, found, inside = self.tree.args.get("where"), list[tuple[str, str]](), set[int]()
         for one in conjuncts(where.this) if where is not None else ():
             columns = [*one.find_all(exp.Column)]
             others = {column.table for column in columns} - {single.name}
             if len(others) < len({column.table for column in columns}):
-                if len(others) != 1:
+                other = next((alias for alias in self.aliases if {alias.name} == others), None)
+                if other is None or other.is_single or single in self.steps(other):
                     return None
-                found.append((others.pop(), one.sql(DIALECT)))
+                found.append((other.name, one.sql(DIALECT)))
                 inside |= {id(column) for column in columns}
         everywhere = [one for one in self.tree.find_all(exp.Column) if one.table == single.name]
         return found if all(id(one) in inside for one in everywhere) else None

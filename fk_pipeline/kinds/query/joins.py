@@ -197,7 +197,9 @@ class Joins:
         for one in self.block.aliases:
             by, own = self.block.grouped_by(one.name), self._columns(one.relation)
             keys = {key.lower() for key in self.snapshot.relations[one.relation].keys}
-            if not by or one.is_single or not all(is_compared_as_stored(own[name][1]) for name in by.values()):
+            if not by or one.is_single or any(step.may_match_none for step in self.block.steps(one)):
+                continue
+            if not all(is_compared_as_stored(own[name][1]) for name in by.values()):
                 continue
             if one is self.block.anchor or {*by.values()} & keys or len(by) == len(self.block.by):
                 return one if self.snapshot.is_looked_up(one.relation) else None

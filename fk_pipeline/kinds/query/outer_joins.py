@@ -116,7 +116,9 @@ def _put(select: exp.Select, columns: _Columns, name: str) -> None:
     for column in _outward(select):
         of = columns.get((column.table, column.name))
         if of is not None:
-            column.replace(column_of(name, of))
+            made = column_of(name, of)
+            made.type = column.type
+            column.replace(made)
 
 
 def _outward(select: exp.Select) -> list[exp.Column]:

@@ -89,7 +89,7 @@ def parse_query(
     _refuse_names(names, whole.selects)
     refuse_same_names(whole)
     known = {name: [key.lower() for key in some] for name, some in keys.items()}
-    return _Taking(inputs, single).query(merged(unnested(whole, known)), tuple(names))
+    return _Taking(inputs, single).query(merged(unnested(whole, known, inputs)), tuple(names))
 
 
 def inputs_named(text: str) -> dict[str, int]:

@@ -41,13 +41,17 @@ def resolved(tree: exp.Query, inputs: Mapping[str, Sequence[Column]]) -> exp.Que
                 name.meta["case_sensitive"] = True
     for call in tree.find_all(exp.Coalesce):
         call.meta[_WRITTEN] = True
-    schema: dict[str, object] = {name: {c.name: c.type for c in columns} for name, columns in inputs.items()}
-    whole = qualify(tree, schema=schema, dialect=DIALECT, identify=True)
+    whole = qualify(tree, schema=schema_of(inputs), dialect=DIALECT, identify=True)
     for call in [*whole.find_all(exp.Coalesce)]:
         if not call.meta.get(_WRITTEN) and not _is_outer(call.find_ancestor(exp.Select)):
             call.replace(call.this)  # of inner and left joins the column of the first table is that of USING
     assert isinstance(whole, exp.Query)
     return whole
+
+
+def schema_of(inputs: Mapping[str, Sequence[Column]]) -> dict[str, object]:
+    """Returns inputs as sqlglot takes them: per name, the type of each column."""
+    return {name: {c.name: c.type for c in columns} for name, columns in inputs.items()}
 
 
 def _is_outer(select: exp.Select | None) -> bool:

@@ -163,7 +163,7 @@ class QuerySpec(PipelineSpec):
             if not side.has_versions:
                 what = "an input has one of pipeline: FILE, table: PATH, path: FOLDER and clock: 1 day"
                 raise problem(what, "inputs", name)
-        self._unread = tuple(name for name in self.inputs if name not in read)
+        self._unread += tuple(name for name in self.inputs if name not in read)
         narrow = {name: _narrow(side, read[name]) for name, side in self.inputs.items() if name in read}
         object.__setattr__(self, "inputs", narrow)
 

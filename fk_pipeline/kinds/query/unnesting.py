@@ -19,11 +19,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlglot import exp
+from sqlglot.optimizer.annotate_types import annotate_types
 
 from fk_pipeline.kinds.query.above_groups import is_above_groups, split_groups
 from fk_pipeline.kinds.query.outer_joins import without_outer_join
 from fk_pipeline.kinds.query.refusals import not_taken
-from fk_pipeline.kinds.query.resolving import as_group
+from fk_pipeline.kinds.query.resolving import as_group, schema_of
 from fk_pipeline.kinds.query.trees import (
     aliased,
     column_of,
@@ -38,12 +39,18 @@ from fk_pipeline.kinds.query.trees import (
     subqueries,
     subquery_as,
 )
+from fk_pipeline.spec.sql import DIALECT, Column
 
 Keys = Mapping[str, Sequence[str]]
 """Per input, the columns that identify a row, in lower case."""
 
+_EXACT_NUMBERS = {
+    exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT, exp.DType.DECIMAL,
+}  # fmt: skip
+"""Types of which two values that differ differ as those of another of them, too."""
+
 _OF_NOTHING = {
-    "COUNT": "0", "COUNT_IF": "0", "APPROX_COUNT_DISTINCT": "0", "REGR_COUNT": "0",
+    "COUNT": "0L", "COUNT_IF": "0L", "APPROX_COUNT_DISTINCT": "0L", "REGR_COUNT": "0L",
     "COLLECT_LIST": "ARRAY()", "COLLECT_SET": "ARRAY()", "ARRAY_AGG": "ARRAY()",
 }  # fmt: skip
 """Aggregates whose value is not null where there are no rows."""
@@ -55,13 +62,18 @@ _SIMPLE = ("limit", "offset", "qualify", "having", "group", "distinct", "with_")
 """Clauses without which WHERE is the last to choose among the rows of a SELECT."""
 
 
-def unnested(whole: exp.Select, keys: Keys) -> exp.Select:
+def unnested(whole: exp.Select, keys: Keys, inputs: Mapping[str, Sequence[Column]]) -> exp.Select:
     """Returns a resolved query without subqueries as values or conditions, RIGHT and FULL JOIN.
+
+    Args:
+        whole: the query.
+        keys: per input, the columns that identify a row, as far as they are known.
+        inputs: per input its columns.
 
     Raises:
         SqlTextError: one of them cannot be taken out; the message names it, its line, and what to write.
     """
-    tree = whole.copy()
+    tree = annotate_types(whole.copy(), schema=schema_of(inputs), dialect=DIALECT)
     taken = {one.alias_or_name.lower() for one in tree.find_all(exp.Table, exp.Subquery, exp.CTE)} | {*keys}
     _Unnesting(keys, taken).query(tree)
     return tree
@@ -156,7 +168,8 @@ class _Unnesting:
             node.replace(self._one_row(select, inner, "exists", "is_there"))
             return
         if is_grouped(inner) and inner.args.get("group") is None:
-            not_taken(node, "EXISTS over an aggregate without GROUP BY is always true; write what it is to mean")
+            why = "is true, whatever the rows are" if inner.args.get("having") is None else "with HAVING is not taken"
+            not_taken(node, f"EXISTS over an aggregate without GROUP BY {why}; compare the aggregate as a value")
         inner.set("distinct", None)
         inner.set("order", None)
         limit = inner.args.get("limit")
@@ -177,8 +190,9 @@ class _Unnesting:
                 node, "HAVING without GROUP BY in a subquery of IN that reads a column around it; group it in FROM"
             )
         if is_value and inner.args.get("having") is None and len(given) == 1:
-            value = exp.Subquery(this=inner)
-            node.replace(exp.EQ(this=node.this, expression=value))
+            value, is_conjunct = exp.Subquery(this=inner), _is_conjunct(node)
+            equal, unknown = exp.EQ(this=node.this.copy(), expression=value), exp.Boolean(this=_is_negated(node))
+            node.replace(equal if is_conjunct else exp.Coalesce(this=equal, expressions=[unknown]))
             self._value(select, value, inner)
             return
         if any(not [*one.find_all(exp.Column)] for one in given):
@@ -211,17 +225,18 @@ class _Unnesting:
         lacks = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Count(this=value.copy()))
         outputs = [aliased(has, "has_rows"), aliased(lacks, "has_null")]
         if correlated:
-            every = self._groups(flags, [one for one, _, _ in correlated], outputs)
-            name = self._joined(select, every, "in_rows", [(outer, safe) for _, outer, safe in correlated], "LEFT")
+            of_rows = _Correlated(flags, correlated, [], [])
+            ties, by = self._tied(select, node, of_rows)
+            name = self._joined(select, self._groups(of_rows.inner, by, outputs), "in_rows", ties, "LEFT")
         else:
             _of_one_row(flags, outputs, self._name("rows"))
             name = self._joined(select, flags, "in_rows", [], "CROSS")
         tied.pairs = [*pairs, *correlated]
-        found = self._groups(tied.inner, [one for one, _, _ in tied.pairs], [])
-        of = self._joined(select, found, "in", [(outer, safe) for _, outer, safe in tied.pairs], "LEFT")
+        ties, by = self._tied(select, node, tied)
+        of = self._joined(select, self._groups(tied.inner, by, []), "in", ties, "LEFT")
         node.replace(
             exp.Case()
-            .when(_is_there(of, [(given, False)]), exp.true())
+            .when(_is_there(of, ties), exp.true())
             .when(exp.not_(exp.Coalesce(this=column_of(name, "has_rows"), expressions=[exp.false()])), exp.false())
             .when(exp.or_(_null(given.copy()), column_of(name, "has_null")), exp.true())
             .else_(exp.false())
@@ -231,17 +246,17 @@ class _Unnesting:
         """Joins the inner rows, grouped by what they are equal to; replaces the condition by whether there are any."""
         conjunct = _is_conjunct(node)
         how = "" if conjunct else "LEFT"
-        by, ties = [one for one, _, _ in tied.pairs], [(outer, safe) for _, outer, safe in tied.pairs]
-        values, test = _tested(tied) if tied.rest else ([], None)
-        if not values and self._is_unique(tied.inner, by):
-            inner = _selecting(tied.inner, _as_keys(by))
-        else:
-            inner = self._groups(tied.inner, by, values)
+        alike = all(_are_alike(one, outer) for one, outer, _ in tied.pairs)
+        values, test = _tested(tied) if tied.rest and alike else ([], None)
+        outer = tied.outer if alike else []
+        is_unique = not tied.rest and self._is_unique(tied)
+        ties, by = _ties(tied) if alike else self._domain(select, node, tied)
+        inner = _selecting(tied.inner, _as_keys(by)) if is_unique else self._groups(tied.inner, by, values)
         name = self._joined(select, inner, what, ties, how)
         found: list[exp.Expr] = [] if conjunct else [_is_there(name, ties)]
         if test is not None:
             found = [exp.Coalesce(this=exp.paren(test(name)), expressions=[exp.false()])]
-        found += [exp.Coalesce(this=one, expressions=[exp.false()]) for one in tied.outer]
+        found += [exp.Coalesce(this=one, expressions=[exp.false()]) for one in outer]
         node.replace(exp.paren(exp.and_(*found)) if found else exp.true())
 
     def _value(self, select: exp.Select, node: exp.Expr, inner: exp.Select) -> None:
@@ -265,10 +280,7 @@ class _Unnesting:
         if having is not None and nothing is not None:
             not_taken(having, "HAVING beside COUNT in a subquery that is a value; write CASE WHEN ... THEN")
         tied.inner.set("group", None)
-        if tied.rest or tied.outer:
-            ties, by = self._domain(select, node, tied)
-        else:
-            ties = [(outer, safe) for _, outer, safe in tied.pairs]
+        ties, by = self._tied(select, node, tied)
         if not ties:
             not_taken(node, "a subquery that is a value needs an equality between a column of its table and one around")
         inner = self._groups(tied.inner, by, [aliased(value.copy(), "value")])
@@ -282,11 +294,19 @@ class _Unnesting:
         """Replaces a subquery that is a column of the only row that has a key."""
         by = [one for one, _, _ in tied.pairs]
         simple = all(tied.inner.args.get(one) is None for one in _SIMPLE)
-        if tied.rest or tied.outer or not simple or not self._is_unique(tied.inner, by):
+        if tied.rest or tied.outer or not simple or not self._is_unique(tied):
             not_taken(node, "a subquery that is a value may have several rows here; write MIN or MAX of the column")
         inner = _selecting(tied.inner, [*_as_keys(by), aliased(value.copy(), "value")])
         name = self._joined(select, inner, "value", [(outer, safe) for _, outer, safe in tied.pairs], "LEFT")
         node.replace(column_of(name, "value"))
+
+    def _tied(
+        self, select: exp.Select, node: exp.Expr, tied: _Correlated
+    ) -> tuple[list[tuple[exp.Expr, bool]], list[exp.Expr]]:
+        """Returns what the groups of a subquery are joined to (`_ties`), and by what they are grouped."""
+        if tied.rest or tied.outer or not all(_are_alike(inner, outer) for inner, outer, _ in tied.pairs):
+            return self._domain(select, node, tied)
+        return _ties(tied)
 
     def _domain(
         self, select: exp.Select, node: exp.Expr, tied: _Correlated
@@ -296,7 +316,8 @@ class _Unnesting:
         tables = {one.table for one in outer}
         source = next((one for one in sources_of(select) if one.alias_or_name in tables), None)
         if len(tables) > 1 or not isinstance(source, exp.Table):
-            not_taken(node, "a subquery with a condition that is no equality reads columns of one table around it only")
+            why = "a condition that is no equality, or compares two types"
+            not_taken(node, f"a subquery with {why}, reads columns of one table of FROM around it only; CAST may help")
         values = exp.select(*_as_keys(outer)).from_(source.copy()).distinct()
         name = self._name("asked")
         place = {one: column_of(name, f"k{n}") for n, one in enumerate(outer)}
@@ -363,8 +384,9 @@ class _Unnesting:
         over.set("distinct", exp.Distinct())
         return over
 
-    def _is_unique(self, inner: exp.Select, by: Sequence[exp.Expr]) -> bool:
-        """Returns whether a subquery is rows of one input, of which no two have the same values."""
+    def _is_unique(self, tied: _Correlated) -> bool:
+        """Returns whether a subquery is rows of one input, of which no two are equal to the same values."""
+        inner, by = tied.inner, [one for one, outer, _ in tied.pairs if _are_alike(one, outer)]
         source = inner.args["from_"].this if inner.args.get("from_") is not None else None
         if not isinstance(source, exp.Table) or inner.args.get("joins") or source.name not in self.keys:
             return False
@@ -381,7 +403,7 @@ class _Unnesting:
             if having is not None:
                 value = _call("IF", having.this.copy(), value.copy(), exp.null())
             return _selecting(inner, [aliased(value.copy(), "value")])
-        one = _over(_selecting(inner, [aliased(value.copy(), "value")]), self._name("rows"))
+        one = _over(inner, self._name("rows"))
         column = one.selects[0].unalias().copy()
         many = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(1))
         error = _call("RAISE_ERROR", exp.Literal.string("a subquery that is a value has more than one row"))
@@ -471,8 +493,36 @@ def _over(inner: exp.Query, name: str, keep: Sequence[str] = ()) -> exp.Select:
     """Returns a SELECT of all columns of a query, or the query itself if it has only clauses that may stay."""
     if isinstance(inner, exp.Select) and keep and not _others(inner, *keep):
         return inner
-    columns = [aliased(column_of(name, one), one) for one in inner.named_selects]
-    return exp.select(*columns).from_(subquery_as(inner, name))
+    columns = [column_of(name, one) for one in inner.named_selects]
+    for number, one in enumerate(columns):
+        one.type = _type_of(inner, number)
+    return exp.select(*[aliased(one, one.name) for one in columns]).from_(subquery_as(inner, name))
+
+
+def _ties(tied: _Correlated) -> tuple[list[tuple[exp.Expr, bool]], list[exp.Expr]]:
+    """Returns the outer sides of equalities, each with whether null equals null, and the inner sides."""
+    return [(outer, safe) for _, outer, safe in tied.pairs], [inner for inner, _, _ in tied.pairs]
+
+
+def _are_alike(one: exp.Expr, other: exp.Expr) -> bool:
+    """Returns whether two values are known to be equal if, and only if, they are so by the type of each.
+
+    Spark compares values of two types as those of a third: the texts '1' and '01' are two, and both equal the number 1.
+    """
+    kinds = [None if value.type is None else value.type.this for value in (one, other)]
+    if None in kinds or exp.DType.UNKNOWN in kinds:
+        return False
+    return kinds[0] == kinds[1] or all(kind in _EXACT_NUMBERS for kind in kinds)
+
+
+def _type_of(query: exp.Query, number: int) -> exp.DataType | None:
+    """Returns the type of a column of a query; None if it is not known, or the parts of a UNION have others."""
+    if isinstance(query, exp.Subquery):
+        return _type_of(query.this, number)
+    if isinstance(query, exp.SetOperation):
+        left, right = (_type_of(one, number) for one in (query.this, query.expression))
+        return left if left == right else None
+    return query.selects[number].unalias().type if number < len(query.selects) else None
 
 
 def _selecting(inner: exp.Select, outputs: Sequence[exp.Expr]) -> exp.Select:
@@ -519,7 +569,7 @@ def _tested(tied: _Correlated) -> tuple[list[exp.Expr], Callable[[str], exp.Expr
     conditions.
     """
     [first, *more], own_tables = tied.rest, {one.alias_or_name for one in sources_of(tied.inner)}
-    if not more and isinstance(first, exp.Binary) and type(first) in _ENDS:
+    if not more and isinstance(first, exp.Binary) and type(first) in _ENDS and _are_alike(first.left, first.right):
         inner = [{c.table in own_tables for c in side.find_all(exp.Column)} for side in (first.left, first.right)]
         if inner in ([{True}, {False}], [{False}, {True}]):
             return _compared_with_ends(first, inner[0] == {True})
@@ -567,9 +617,23 @@ def _leave_out_true(select: exp.Select) -> None:
 def _is_negated(node: exp.Expr) -> bool:
     """Returns whether a condition stands under an odd number of NOT, with AND and OR between."""
     found, above = False, node.parent
-    while isinstance(above, (exp.And, exp.Or, exp.Paren, exp.Not)):
-        found, above = found is not isinstance(above, exp.Not), above.parent
+    while above is not None:
+        if (
+            isinstance(above, exp.Not)
+            or _compares_with(above, exp.EQ, exp.false())
+            or _compares_with(above, exp.NEQ, exp.true())
+        ):
+            found = not found
+        elif not isinstance(above, (exp.And, exp.Or, exp.Paren)) and not (
+            _compares_with(above, exp.EQ, exp.true()) or _compares_with(above, exp.NEQ, exp.false())
+        ):
+            break
+        above = above.parent
     return found
+
+
+def _compares_with(node: exp.Expr, comparison: type[exp.Binary], value: exp.Expr) -> bool:
+    return isinstance(node, comparison) and value in (node.left, node.right)
 
 
 def _is_there(name: str, ties: Sequence[tuple[exp.Expr, bool]]) -> exp.Expr:
