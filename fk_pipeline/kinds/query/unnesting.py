@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import sqlglot
 from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
 
@@ -198,7 +199,9 @@ class _Unnesting:
         if any(not [*one.find_all(exp.Column)] for one in given):
             not_taken(node, "IN needs a column before it, as the other table is looked up by it")
         is_negated = _is_negated(node)
-        if not external(inner) and (_others(inner) or own(inner, exp.Window)):
+        if is_value and external(inner):
+            not_taken(node, "IN with several aggregates of a subquery that reads a column around it; join it in FROM")
+        if not external(inner) and (is_value or _others(inner) or own(inner, exp.Window)):
             inner = _over(inner, self._name("rows"), ("group", "having") if not is_negated and _is_once(inner) else ())
         tied = self._correlated(node, inner)
         pairs = [(one.unalias(), value, False) for one, value in zip(tied.inner.selects, given, strict=True)]
@@ -509,10 +512,25 @@ def _are_alike(one: exp.Expr, other: exp.Expr) -> bool:
 
     Spark compares values of two types as those of a third: the texts '1' and '01' are two, and both equal the number 1.
     """
-    kinds = [None if value.type is None else value.type.this for value in (one, other)]
-    if None in kinds or exp.DType.UNKNOWN in kinds:
+    kinds = [_kind_of(value) for value in (one, other)]
+    if exp.DType.UNKNOWN in kinds:
         return False
     return kinds[0] == kinds[1] or all(kind in _EXACT_NUMBERS for kind in kinds)
+
+
+def _kind_of(value: exp.Expr) -> exp.DType:
+    """Returns the type of an expression, without its size; of functions by what sqlglot knows of them."""
+    if value.type is not None and value.type.this != exp.DType.UNKNOWN:
+        return exp.DType(value.type.this)
+    known = sqlglot.parse_one(value.sql(DIALECT), dialect=DIALECT)
+    types = {(one.table, one.name): one.type for one in value.find_all(exp.Column)}
+
+    def typed(node: exp.Expr) -> exp.Expr:
+        of = types.get((node.table, node.name)) if isinstance(node, exp.Column) else None
+        return node if of is None or of.this == exp.DType.UNKNOWN else exp.cast(exp.null(), of)
+
+    found = annotate_types(known.transform(typed), dialect=DIALECT).type
+    return exp.DType.UNKNOWN if found is None else exp.DType(found.this)
 
 
 def _type_of(query: exp.Query, number: int) -> exp.DataType | None:

@@ -108,6 +108,20 @@ TEXTS = [
         "SELECT f.id FROM fact f WHERE (f.v IN (SELECT w FROM dim)) IS NULL OR NOT (f.v IN (SELECT w FROM "
         "dim) AND f.id > 1)"
     ),
+    "SELECT f.id FROM fact f WHERE (f.v IN (SELECT w FROM dim)) = FALSE OR (f.v IN (SELECT w FROM dim)) <> TRUE",
+    (
+        "SELECT f.id, f.v NOT IN (SELECT MAX(w) FROM dim) AS a, f.v IN (SELECT MAX(w) FROM dim WHERE id > 99) AS "
+        "b FROM fact f"
+    ),
+    "SELECT f.id, (SELECT (COUNT(*) - 30) * 86400000 FROM dim d WHERE d.id = f.v) AS c FROM fact f",
+    # both sides of an equality have two types
+    "SELECT r.id FROM region r WHERE EXISTS (SELECT 1 FROM fact f WHERE CAST(f.kind AS STRING) = r.id)",
+    (
+        "SELECT d.id, (SELECT COUNT(*) FROM fact f WHERE CAST(f.kind AS STRING) || '.0' = CAST(d.id AS DOUBLE)) "
+        "AS c FROM dim d"
+    ),
+    "SELECT d.id FROM dim d WHERE d.id NOT IN (SELECT CAST(kind AS STRING) FROM fact)",
+    "SELECT d.id FROM dim d WHERE EXISTS (SELECT 1 FROM fact f WHERE f.kind = d.id AND CAST(f.id AS STRING) < d.w)",
     # types of a union are those that hold both
     "SELECT id, v AS a, n AS b FROM fact UNION ALL SELECT id, zone, id FROM region",
     "SELECT id, NULL AS x FROM region UNION SELECT dim, s FROM fact UNION ALL SELECT id, 'w' FROM dim",
