@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kinds.query.model import ABSENT, CLOCK, RULES, is_right
+from tests.kinds.query.model import RULES, is_right
 
 
-@pytest.mark.parametrize("clock", [False, True])
-def test_with_all_rules_every_history_ends_with_what_the_query_says(clock: bool) -> None:
-    assert [seed for seed in range(500) if not is_right(seed, clock=clock)] == []
+def test_with_all_rules_every_history_ends_with_what_the_query_says() -> None:
+    assert [seed for seed in range(300) if not is_right(seed)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(300, 2300, 500))
+def test_so_does_every_one_of_many(first: int) -> None:
+    assert [seed for seed in range(first, first + 500) if not is_right(seed)] == []
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_without_a_rule_some_history_does_not(rule: str) -> None:
-    histories = 900 if rule == ABSENT else 300  # such queries are rare
-    wrong = [seed for seed in range(histories) if not is_right(seed, rule, clock=rule == CLOCK)]
-    assert len(wrong) > 2
+    wrong = (seed for seed in range(1500) if not is_right(seed, rule))  # some are rare
+    assert [next(wrong, None) for _ in range(3)].count(None) == 0
