@@ -39,6 +39,7 @@ TWO = (
 FORMS = {
     "rows": ROWS,
     "inner": "SELECT r.zone, f.id AS fact, d.id AS dim FROM fact f, dim d, region r WHERE d.id = f.dim AND d.w = r.id",
+    "twice": "SELECT d.id, f.id AS fact FROM dim d JOIN fact f ON f.dim = d.id AND f.kind = d.id",
     "itself": "SELECT a.id AS one, b.id AS other FROM fact a JOIN fact b ON a.v = b.dim",
     "groups": "SELECT kind, MIN(v) AS low, COUNT(DISTINCT dim) AS n FROM fact GROUP BY kind HAVING COUNT(*) > 1",
     "sums": SUMS,
@@ -129,6 +130,25 @@ def test_rows_are_found_that_have_no_row_of_a_table_on_the_way_to_a_change(tmp_p
             name == "region"
         )
     assert [world.check(name) for name in forms] == [[(1, 1), (3, 4)], [(1, 6)], [(None,)]]
+
+
+def test_so_are_those_that_a_moved_value_passes(tmp_path: Path, spark: SparkSession) -> None:
+    world = World(tmp_path, spark)
+    world.query(
+        "passed",
+        "SELECT f.id, r.zone FROM fact f LEFT JOIN dim d ON d.id = f.dim JOIN region r ON r.id = COALESCE(d.region, 1) "
+        "CROSS JOIN (SELECT MAX(w) AS m FROM dim) o WHERE r.zone < o.m",
+    )
+    world.land("fact", 0, (1, 9, 1, 5))  # of which there is no dim
+    world.land("dim", 0, (1, 1, 1))
+    world.land("region", 0, (1, 1), (2, 3))
+    for name in (*TABLES, "passed"):
+        world.at(name).run()
+    assert world.check("passed") == []
+    world.land("dim", 1, (1, 1, 2))
+    world.at("dim").run()
+    world.at("passed").run()
+    assert world.check("passed") == [(1, 1)]
 
 
 def test_the_keys_of_all_tables_are_known_without_spark(tmp_path: Path, spark: SparkSession) -> None:
