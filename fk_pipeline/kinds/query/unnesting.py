@@ -50,6 +50,8 @@ _EXACT_NUMBERS = {
 }  # fmt: skip
 """Types of which two values that differ differ as those of another of them, too."""
 
+_TEXTS = {exp.DType.TEXT, exp.DType.VARCHAR}
+
 _OF_NOTHING = {
     "COUNT": "0L", "COUNT_IF": "0L", "APPROX_COUNT_DISTINCT": "0L", "REGR_COUNT": "0L",
     "COLLECT_LIST": "ARRAY()", "COLLECT_SET": "ARRAY()", "ARRAY_AGG": "ARRAY()",
@@ -515,7 +517,7 @@ def _are_alike(one: exp.Expr, other: exp.Expr) -> bool:
     kinds = [_kind_of(value) for value in (one, other)]
     if exp.DType.UNKNOWN in kinds:
         return False
-    return kinds[0] == kinds[1] or all(kind in _EXACT_NUMBERS for kind in kinds)
+    return kinds[0] == kinds[1] or any(all(kind in one for kind in kinds) for one in (_EXACT_NUMBERS, _TEXTS))
 
 
 def _kind_of(value: exp.Expr) -> exp.DType:
