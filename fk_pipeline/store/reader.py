@@ -269,7 +269,8 @@ class TableReader:
             rows = having(rows, renamed(wanted, columns))
             return Materialised(lambda: self.frame_of(rows, table, table.names), local=rows)
         found = self.with_keys(name, keys, columns) if rows is None else self.frame_of(rows, table, table.names)
-        return self.cached(found.join(keys_as(keys.frame, columns), [*columns], "left_semi"), None)
+        joined = found.join(keys_as(keys.frame, columns), [*columns], "left_semi")  # puts what it joins by first
+        return self.cached(joined.select(*map(quote, table.names)), None)
 
     def held(self, rows: pa.Table, columns: Sequence[tuple[str, str]]) -> Materialised:
         """Returns rows that are in the driver; `columns` are their names and types."""

@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from fk_pipeline.kinds.query.trees import aliased, column_of, is_in, subquery_as
 
-_OF_ROWS = ("from_", "joins", "where", "group")
+_OF_ROWS = ("from_", "joins", "laterals", "where", "group")
 """The clauses of a SELECT that come before its groups are made."""
 
 

@@ -8,11 +8,15 @@ import sqlglot
 from sqlglot import exp
 
 from fk_pipeline.kinds.query.blocks import Block, Unit
+from fk_pipeline.kinds.query.generators import POSITION, position_of
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.spec.sql import DIALECT
 
 _BY_PLACE = ("ROW_NUMBER", "NTILE", "LAG", "LEAD", "FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE", "NTH_VALUE")
 """Window functions whose value depends on which of two rows with the same values in ORDER BY comes first."""
+
+_BY_POSEXPLODE = "the position, by posexplode"
+"""What tells the rows of explode apart."""
 
 _Named = tuple[str, str]
 """An alias of a FROM, and a column of it in lower case."""
@@ -72,7 +76,11 @@ def _on_ties(spec: QuerySpec, block: Block, window: exp.Expr) -> str:
     limited = block.keep is not None and block.anchor.name == "_rows" and block.tree.selects[-1].alias == "_fk_rank"
     shown = [_source(spec, block, one) for one in by]
     what = "ORDER BY with LIMIT" if limited else function
-    add = [_source(spec, block, exp.column(name, of)) for of, name in missing if name != "*"] or _hidden(spec, block)
+    add = [
+        name if name == _BY_POSEXPLODE else _source(spec, block, exp.column(name, of))
+        for of, name in missing
+        if name != "*"
+    ] or _hidden(spec, block)
     return (
         f"{block.name}: {what} by {', '.join(shown)}: of rows that are equal there Spark may take another first each "
         f"time, and verify may differ. Add to ORDER BY what tells them apart: {', '.join(add) or 'the key of the rows'}"
@@ -100,15 +108,22 @@ def _hidden(spec: QuerySpec, block: Block) -> list[str]:
     """Returns the columns that an earlier block must give so that its rows can be told apart; none if unknown."""
     for inner in (one for one in spec.blocks.blocks if one.name in block.relations and one.unit is not Unit.GROUP):
         given = {_named(one) for one in (_made(inner, name) for name in inner.columns) if isinstance(one, exp.Column)}
-        return [f"{of}.{name}" for of, name in _undetermined(spec, inner, given) if name != "*"]
+        lacking = _undetermined(spec, inner, given)
+        return [name if name == _BY_POSEXPLODE else f"{of}.{name}" for of, name in lacking if name != "*"]
     return []
 
 
 def _undetermined(spec: QuerySpec, block: Block, given: Iterable[_Named]) -> list[_Named]:
     """Returns columns that are lacking to tell the joined rows of a block apart; none if `given` does."""
-    _, rows = _determined(spec, block, given)
+    known, rows = _determined(spec, block, given)
     lacking = [one for one in block.aliases if one.name not in rows][:1]
-    return [(one.name, column) for one in lacking for column in _key(spec, one.relation) or ("*",)]
+    found = [(one.name, column) for one in lacking for column in _key(spec, one.relation) or ("*",)]
+    positions = [position_of(one) for one in block.laterals]
+    return found + [_position(one) for one in positions if one is not None and _named(one) not in known]
+
+
+def _position(column: exp.Column) -> _Named:
+    return column.table, _BY_POSEXPLODE if column.name == POSITION else column.name.lower()
 
 
 def _determined(spec: QuerySpec, block: Block, given: Iterable[_Named]) -> tuple[set[_Named], set[str]]:

@@ -6,7 +6,7 @@ or groups only. `docs/concepts/queries.md` defines the words.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -14,7 +14,8 @@ from types import MappingProxyType
 import sqlglot
 from sqlglot import exp
 
-from fk_pipeline.kinds.query.trees import conjuncts
+from fk_pipeline.kinds.query.generators import lateral_sql, position_of
+from fk_pipeline.kinds.query.trees import conjuncts, laterals_of
 from fk_pipeline.spec.sql import DIALECT, quote
 
 ANCHOR, ROW, PART, GROUP_VALUE, KEY_PART = "_fk_anchor_{}", "_fk_row_key", "_fk_partition", "_fk_group_{}", "_fk_key_{}"
@@ -129,6 +130,17 @@ class Block:
         """SQL of each value of the group or partition, over the aliases."""
         return [one.sql(DIALECT) for one in self.by]
 
+    @property
+    def laterals(self) -> list[exp.Expr]:
+        """Each LATERAL VIEW, in order: what makes several rows, or none, of one joined row."""
+        return laterals_of(self.tree)
+
+    @property
+    def positions(self) -> list[str]:
+        """SQL of the positions of generated rows, which tell those of one joined row apart."""
+        found = (position_of(one) for one in self.laterals)
+        return [one.sql(DIALECT) for one in found if one is not None]
+
     def grouped_by(self, alias: str) -> dict[int, str]:
         """Returns the values of a group or partition that are columns of one table: number, and name in lower case."""
         return {
@@ -148,7 +160,16 @@ class Block:
         names = dict(zip(self.columns, range(len(self.columns)), strict=True))
         parts: list[exp.Expr] = [self.tree.selects[names[column]]] if self.keep is None else self._behind(names[column])
         relation = {one.name: one.relation for one in self.aliases}
-        return {(relation[one.table], one.name) for part in parts for one in part.find_all(exp.Column)}
+        return {(relation[one.table], one.name) for part in parts for one in self._of_tables(part)}
+
+    def _of_tables(self, part: exp.Expr) -> Iterator[exp.Column]:
+        """Yields the columns of tables that an expression reads; of a generated column, those that it is made of."""
+        made = {one.alias: one for one in self.laterals}
+        for column in part.find_all(exp.Column):
+            if column.table in made:
+                yield from self._of_tables(made[column.table].this)
+            else:
+                yield column
 
     @staticmethod
     def read_by(sql: str) -> list[exp.Column]:
@@ -167,7 +188,8 @@ class Block:
             made = [one.unalias() for one in self._behind(number)] if isinstance(kept, exp.Column) else []
         if len(made) != 1 or not isinstance(made[0], exp.Column):
             return None
-        return next(one.relation for one in self.aliases if one.name == made[0].table), made[0].name
+        relation = next((one.relation for one in self.aliases if one.name == made[0].table), None)
+        return None if relation is None else (relation, made[0].name)
 
     def computed(self, column: str) -> str:
         """Returns the SQL that computes a column of the block, over its tables or over the rows that `keep` is of."""
@@ -216,15 +238,18 @@ class Block:
         return f"SELECT {', '.join([*kept, *map(quote, more)])} FROM ({sql}) AS {quote(self.keep.alias)}{where}"
 
     def first(self, tables: Mapping[str, str], number: int, conditions: Sequence[str]) -> str:
-        """SQL: a one for every row of the first tables of the FROM, joined, that meets some conditions."""
+        """SQL: a one for every row of the first tables of the FROM, joined, that meets some conditions.
+
+        `number` counts the tables, and after them each LATERAL VIEW.
+        """
         where = f" WHERE {' AND '.join(f'({one})' for one in conditions)}" if conditions else ""
         return f"SELECT 1 AS one {self._from(tables, number)}{where}"
 
     def compared_with(self, single: Alias) -> list[tuple[str, str]] | None:
         """Returns the conditions of WHERE that read a table of one row, each with the only other table in it.
 
-        None if its columns are read elsewhere, too, beside those of several tables, or of one that hangs on it, or has
-        one row, too: then it matters to every row.
+        None if its columns are read elsewhere, too, or beside those of several tables, or generated ones, or of one
+        that hangs on it, or has one row, too: then it matters to every row.
         """
         where, found, inside = self.tree.args.get("where"), list[tuple[str, str]](), set[int]()
         for one in conjuncts(where.this) if where is not None else ():
@@ -269,12 +294,15 @@ class Block:
     ) -> str:
         """SQL: the FROM; `on` are further conditions of joins."""
         parts = [self.tree.args["from_"].copy(), *(join.copy() for join in self.tree.args.get("joins") or ())]
+        laterals = [
+            lateral_sql(one) for one in self.laterals[: None if number is None else max(0, number - len(parts))]
+        ]
         for one in parts[:number]:
             name = one.this.alias_or_name
             if name in on:
                 one.set("on", exp.and_(one.args["on"], sqlglot.parse_one(on[name], dialect=DIALECT)))
             one.this.set("this", exp.to_identifier(tables[name], quoted=True))
-        return " ".join(one.sql(DIALECT).lstrip(", ") for one in parts[:number])
+        return " ".join([*(one.sql(DIALECT).lstrip(", ") for one in parts[:number]), *laterals])
 
     def _where(self, only: str) -> str:
         where = self.tree.args.get("where")

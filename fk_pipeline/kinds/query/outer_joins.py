@@ -90,7 +90,7 @@ def _columns_of(select: exp.Select, sources: Sequence[exp.Expr]) -> dict[tuple[s
     Those that only the conditions between these tables read are left out, unless there are no others.
     """
     names = {_name_of(one) for one in sources}
-    read = [one for one in _outward(select) if one.table in names]
+    read = [one for one in outward(select) if one.table in names]
     within = {id(one) for join in sources if isinstance(join, exp.Join) for one in join.find_all(exp.Column)}
     found: dict[tuple[str, str], str] = {}
     for one in [one for one in read if id(one) not in within] or read:
@@ -113,7 +113,7 @@ def _renamed(columns: _Columns) -> list[exp.Expr]:
 
 def _put(select: exp.Select, columns: _Columns, name: str) -> None:
     """Reads columns of some tables as columns of the table that they have become."""
-    for column in _outward(select):
+    for column in outward(select):
         of = columns.get((column.table, column.name))
         if of is not None:
             made = column_of(name, of)
@@ -121,7 +121,7 @@ def _put(select: exp.Select, columns: _Columns, name: str) -> None:
             column.replace(made)
 
 
-def _outward(select: exp.Select) -> list[exp.Column]:
+def outward(select: exp.Select) -> list[exp.Column]:
     """Returns the columns of the tables of a SELECT that are read in it, in its subqueries too."""
     inside = {id(one) for source in sources_of(select) for one in source.find_all(exp.Column)}
     with_ = select.args.get("with_")

@@ -16,6 +16,7 @@ from sqlglot.errors import OptimizeError, SqlglotError
 from sqlglot.helper import find_new_name
 
 from fk_pipeline.kinds.query.blocks import Alias, Block, Keep, Query, Unit, is_same
+from fk_pipeline.kinds.query.generators import spelling, with_positions
 from fk_pipeline.kinds.query.kind import RESULT
 from fk_pipeline.kinds.query.refusals import (
     JOINS,
@@ -36,7 +37,9 @@ from fk_pipeline.kinds.query.trees import (
     column_of,
     conjuncts,
     is_grouped,
+    laterals_of,
     named,
+    names_in,
     own,
     sources_of,
     subquery_as,
@@ -160,9 +163,10 @@ def _names(tree: exp.Select) -> list[str]:
     if any(one.is_star for one in tree.selects):
         return []
     for number, one in enumerate(tree.selects, start=1):
-        if not isinstance(one, (exp.Alias, exp.Column, exp.Dot)):
-            not_taken(one, f"column {number} needs a name: {one.sql(dialect=DIALECT)} AS name")
-    return [one.alias_or_name for one in tree.selects]
+        if not isinstance(one, (exp.Alias, exp.Aliases, exp.Column, exp.Dot)):
+            names = "(position, name)" if isinstance(one, exp.Posexplode) else "name"
+            not_taken(one, f"column {number} needs a name: {one.sql(dialect=DIALECT)} AS {names}")
+    return tree.named_selects
 
 
 def _names_of_star(whole: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> list[str]:
@@ -172,6 +176,7 @@ def _names_of_star(whole: exp.Select, inputs: Mapping[str, Sequence[Column]]) ->
         one.alias_or_name: {c.name.lower(): c.name for c in inputs.get(one.name, ())}
         for one in whole.find_all(exp.Table)
     }
+    of |= {one.alias: spelling(one) for one in laterals_of(whole)}
     found = [(one.alias_or_name, one.unalias()) for one in whole.selects]
     tables = [one.table if isinstance(one, exp.Column) else "" for _, one in found]
     return [
@@ -256,7 +261,7 @@ class _Taking:
             if len(one.selects) != len(columns):
                 not_taken(one, f"a part of UNION has {len(one.selects)} columns, and the first has {len(columns)}")
             branch = self._branch(one, name, number, ctes, seen)
-            seen |= {alias.name for alias in branch.aliases}
+            seen |= names_in(branch.tree)
             branches.append(replace(branch, columns=columns))
         aliases = tuple(alias for one in branches for alias in one.aliases)
         return self._added(Block(name, Unit.UNION, aliases, branches[0].tree, (), columns, None, tuple(branches)))
@@ -322,6 +327,8 @@ class _Taking:
         source = tree.args["from_"].this if tree.args.get("from_") is not None else None
         if not isinstance(source, exp.Subquery) or not isinstance(source.this, exp.Select) or tree.args.get("joins"):
             return None
+        if laterals_of(tree):
+            return None
         inner, clauses = source.this, ("with_", "limit", "offset", "distinct", "qualify")
         if is_grouped(tree) or own(tree, exp.Window) or any(inner.args.get(one) is not None for one in clauses):
             return None
@@ -365,14 +372,16 @@ class _Taking:
             if isinstance(source.this, exp.Identifier):
                 table.this.update_positions(source.this)  # errors tell the line
             source.replace(table)
-        for old in [one for one in relations if one in seen]:
-            new = find_new_name({*seen, *relations}, old)
+        for old in sorted(names_in(tree) & {*seen}):
+            new = find_new_name({*seen, *names_in(tree)}, old)
             relations = {new if one == old else one: of for one, of in relations.items()}
             _rename(tree, old, new)
         aliases = _aliases(tree, relations, {name for name, of in relations.items() if of in one_row})
         grouped, windows = is_grouped(tree), own(tree, exp.Window)
         if grouped and windows:
             not_taken(windows[0], "a window function beside GROUP BY; group in a subquery, and rank its rows")
+        if not grouped:
+            with_positions(tree)
         group = tree.args.get("group")
         by = group.expressions if group is not None else _partition(windows) if windows else ()
         unit = Unit.GROUP if grouped else Unit.PARTITION if windows else Unit.ROW
@@ -473,6 +482,9 @@ def _rename(tree: exp.Select, old: str, new: str) -> None:
     for source in sources_of(tree):
         if source.alias_or_name == old:
             source.replace(table_as(new, new))
+    for lateral in laterals_of(tree):
+        if lateral.alias == old:
+            lateral.args["alias"].set("this", named(new))
     for one in tree.find_all(exp.Column):
         if one.table == old:
             one.set("table", named(new))
@@ -496,6 +508,8 @@ def _aliases(tree: exp.Select, relations: Mapping[str, str], single: Collection[
         if parent is None and alias in single and on is None:
             found.append(Alias(alias, relations[alias], how, names[0], is_single=True))
             continue
+        if parent is None and _parent(alias, [one.alias for one in laterals_of(tree)], conditions) is not None:
+            not_taken(join, f"{alias} is joined by what LATERAL VIEW makes; make the rows in a subquery, and join that")
         if parent is None:
             write = f"write ON {names[0]}.column = {alias}.column"
             not_taken(join, f"{alias} is joined without an equality with one earlier table; {write}")

@@ -11,6 +11,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from fk_pipeline.blocks.aggregates import refuse_order
 from fk_pipeline.blocks.calls import Call, calls_in
+from fk_pipeline.kinds.query.trees import laterals_of, sources_of
 from fk_pipeline.spec.determinism import function_of, is_not_of_the_row, knows_the_time, moment_in
 from fk_pipeline.spec.sql import DIALECT, Column, SqlTextError
 
@@ -23,11 +24,17 @@ _WRITTEN_JOINS = {*JOINS, "RIGHT", "FULL", "SEMI", "ANTI", "LEFT SEMI", "LEFT AN
 CLOCK_DAY = "make a clock an input, inputs: {now: {clock: 1 day}}, and write now.day (or now.at, a TIMESTAMP)"
 """How a query reads the time."""
 
-_SEVERAL_ROWS = {
-    "explode", "explode_outer", "inline", "inline_outer", "json_tuple", "posexplode", "posexplode_outer", "stack",
-    "variant_explode", "variant_explode_outer",
-}  # fmt: skip
-"""Functions that make rows, or several columns, of one."""
+_FIELDS = "write LATERAL VIEW explode(...) t AS s, and read the fields as s.field"
+_CAST = "cast the variant to an array or a map, and write LATERAL VIEW explode(...)"
+_INSTEAD = {
+    "inline": _FIELDS,
+    "inline_outer": _FIELDS,
+    "json_tuple": "write get_json_object(json, '$.field') for each column",
+    "stack": "write LATERAL VIEW explode(array(struct(...), ...)) t AS s, and read the fields as s.field",
+    "variant_explode": _CAST,
+    "variant_explode_outer": _CAST,
+}
+"""Functions that make rows, or several columns, of one, and what to write for each."""
 
 
 def not_taken(node: exp.Expr, why: str) -> NoReturn:
@@ -91,18 +98,47 @@ def _refuse_subquery(node: exp.Expr) -> None:
 
 
 def _refuse_source(node: exp.Expr) -> None:
-    if isinstance(node, (exp.Lateral, exp.Pivot, exp.TableSample, exp.Hint, exp.Values, exp.Version)):
+    if isinstance(node, exp.Select):
+        _refuse_laterals(node)
+    if isinstance(node, (exp.Pivot, exp.TableSample, exp.Hint, exp.Values, exp.Version)):
         not_taken(node, f"{node.key.upper()} is not possible; write the query without it")
     if isinstance(node, exp.QueryTransform):
         not_taken(node, "TRANSFORM calls a program; write the query without it")
     if isinstance(node, exp.With) and node.recursive:
         not_taken(node, "WITH RECURSIVE is not possible; write the query without it")
-    if isinstance(node, exp.TableAlias) and node.columns:
+    if isinstance(node, exp.TableAlias) and node.columns and not isinstance(node.parent, exp.Lateral):
         not_taken(node.parent or node, "a list of column names; name each column with AS in a subquery")
     if isinstance(node, exp.Join):
         how = " ".join(filter(None, (node.method, node.side, node.kind))).upper().replace("FULL OUTER", "FULL")
         if how.replace("LEFT OUTER", "LEFT").replace("RIGHT OUTER", "RIGHT") not in _WRITTEN_JOINS:
             not_taken(node, f"{how} JOIN; write JOIN or LEFT JOIN with ON")
+
+
+def _refuse_laterals(select: exp.Select) -> None:
+    """Refuses LATERAL, and LATERAL VIEW of other forms than those that a block has."""
+    for join in select.args.get("joins") or ():
+        if isinstance(join.this, exp.Lateral):
+            not_taken(join, "LATERAL is not possible; write LATERAL VIEW explode(...) t AS x, or a join")
+    names, joins = {one.alias_or_name.lower() for one in sources_of(select)}, select.args.get("joins") or ()
+    for one in laterals_of(select):
+        alias = one.args.get("alias")
+        if function_of(one.this) in _INSTEAD:
+            continue
+        if not one.args.get("view") or not isinstance(one.this, exp.Explode):
+            not_taken(one, "LATERAL VIEW takes explode and posexplode; write it with one of them")
+        if alias is None or not alias.columns:
+            not_taken(one, "the columns that are made need names; write LATERAL VIEW explode(...) t AS x")
+        if one.alias and one.alias.lower() in names:
+            not_taken(one, f"there is another {one.alias} in FROM; give the rows that are made another name")
+        names.add(one.alias.lower())
+        if any(_start(join.this) > _start(alias.columns[0]) for join in joins):
+            not_taken(one, "LATERAL VIEW stands after all joins; make the rows in a subquery, and join that")
+
+
+def _start(node: exp.Expr) -> int:
+    """Returns the place in the text of the first name in a node; 0 if there is none."""
+    found = node.find(exp.Identifier)
+    return 0 if found is None else int(found.meta.get("start", 0))
 
 
 def _refuse_clause(node: exp.Expr) -> None:
@@ -138,8 +174,25 @@ def _refuse_function(node: exp.Expr) -> None:
         if knows_the_time(node):
             not_taken(node, f"{name}() knows the time: a row computed again would change; {CLOCK_DAY}")
         not_taken(node, f"{name}() is not deterministic: a row computed again would change")
-    if name in _SEVERAL_ROWS:
-        not_taken(node, f"{name}() makes several rows of one, or several columns; make them in the table that is read")
+    if name in _INSTEAD:
+        not_taken(node, f"{name}() makes several rows of one, or several columns; {_INSTEAD[name]}")
+    if isinstance(node, exp.Explode):
+        refuse_nested(node)
+
+
+def refuse_nested(call: exp.Explode) -> None:
+    """Refuses a function that makes rows where it cannot stand."""
+    if not _makes_rows(call):
+        name = function_of(call)
+        not_taken(call, f"{name}() stands in an expression; make a column of it in a subquery, or by LATERAL VIEW")
+
+
+def _makes_rows(call: exp.Explode) -> bool:
+    """Returns whether a function that makes rows stands where it can: alone, in LATERAL VIEW or as a column."""
+    if isinstance(call.parent, exp.Lateral):
+        return True
+    output = call.parent if isinstance(call.parent, (exp.Alias, exp.Aliases)) else call
+    return isinstance(output.parent, exp.Select) and output.arg_key == "expressions"
 
 
 def refuse_unknown_tables(tree: exp.Query, inputs: Mapping[str, Sequence[Column]]) -> None:
@@ -154,6 +207,11 @@ def refuse_unknown_tables(tree: exp.Query, inputs: Mapping[str, Sequence[Column]
 def refuse_unresolved(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> None:
     """Refuses the first column that no table has, or more than one."""
     for scope in traverse_scope(tree):
+        if isinstance(scope.expression, exp.Lateral):
+            have = _columns_in(scope.parent, inputs) if scope.parent is not None else {}
+            for column in scope.columns:
+                _refuse_one_unresolved(column, have, set())
+            continue
         have = _columns_in(scope, inputs)
         around = _columns_in(scope.parent, inputs) if scope.is_subquery and scope.parent is not None else {}
         joined_by = {one.name.lower() for join in scope.find_all(exp.Join) for one in join.args.get("using") or ()}
@@ -193,6 +251,9 @@ def _columns_in(scope: Scope, inputs: Mapping[str, Sequence[Column]]) -> dict[st
     have: dict[str, list[str]] = {}
     for alias, (_, source) in scope.selected_sources.items():
         inner = source.expression if isinstance(source, Scope) else source
+        if isinstance(inner, exp.Lateral):
+            have[alias.lower()] = [one.name.lower() for one in inner.args["alias"].columns]
+            continue
         columns = inputs.get(inner.name.lower(), ())
         names = inner.named_selects if isinstance(inner, exp.Query) else [one.name for one in columns]
         have[alias.lower()] = [name.lower() for name in names]

@@ -213,7 +213,8 @@ def more_columns(
     hashed = ROW in tables[block.name].names
     others = [one for one in block.aliases[1:] if not one.is_single]
     parts = [(one.name, key) for one in others for key in found[one.relation].keys] if hashed else []
-    keys |= {KEY_PART.format(number): f"{quote(of)}.{quote(key)}" for number, (of, key) in enumerate(parts)}
+    apart = [*(f"{quote(of)}.{quote(key)}" for of, key in parts), *block.positions]
+    keys |= {KEY_PART.format(number): sql for number, sql in enumerate(apart)}
     return keys if block.unit is Unit.ROW else keys | values
 
 

@@ -11,6 +11,7 @@ from sqlglot import exp
 from sqlglot.optimizer.merge_subqueries import merge_subqueries
 from sqlglot.optimizer.qualify import qualify
 
+from fk_pipeline.kinds.query.generators import as_laterals, note_spelling
 from fk_pipeline.kinds.query.refusals import not_taken
 from fk_pipeline.kinds.query.trees import named, sources_of, subquery_as
 from fk_pipeline.spec.sql import DIALECT, Column
@@ -39,6 +40,7 @@ def resolved(tree: exp.Query, inputs: Mapping[str, Sequence[Column]]) -> exp.Que
         for name in [node.this, *node.this.find_all(exp.Identifier)]:
             if isinstance(name, exp.Identifier):
                 name.meta["case_sensitive"] = True
+    note_spelling(tree)
     for call in tree.find_all(exp.Coalesce):
         call.meta[_WRITTEN] = True
     whole = qualify(tree, schema=schema_of(inputs), dialect=DIALECT, identify=True)
@@ -46,6 +48,7 @@ def resolved(tree: exp.Query, inputs: Mapping[str, Sequence[Column]]) -> exp.Que
         if not call.meta.get(_WRITTEN) and not _is_outer(call.find_ancestor(exp.Select)):
             call.replace(call.this)  # of inner and left joins the column of the first table is that of USING
     assert isinstance(whole, exp.Query)
+    as_laterals(whole)
     return whole
 
 

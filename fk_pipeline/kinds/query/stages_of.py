@@ -8,6 +8,7 @@ from dataclasses import replace
 from fk_pipeline.contract import Input, Kind, Role, StageDef, TableDef
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.query.blocks import Block, Query, Unit
+from fk_pipeline.kinds.query.generators import shown_call
 from fk_pipeline.kinds.query.kind import ADDED, HERE, QUERY, REMOVED, RESULT, WRITTEN
 from fk_pipeline.spec.sql import quote
 
@@ -53,7 +54,8 @@ def _stage(block: Block, blocks: Iterable[str]) -> StageDef:
 
 def _from(block: Block) -> str:
     joined = [f"{'left ' if one.how else ''}joined to {quote(one.relation)} as {one.name}" for one in block.aliases[1:]]
-    return ", ".join([f"{quote(block.anchor.relation)} as {block.anchor.name} (the anchor)", *joined])
+    made = [f"each with the rows that {shown_call(one)} makes of it" for one in block.laterals]
+    return ", ".join([f"{quote(block.anchor.relation)} as {block.anchor.name} (the anchor)", *joined, *made])
 
 
 def described(block: Block) -> str:

@@ -20,6 +20,7 @@ from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.export import json_rows
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.query.blocks import ROW, Block
+from fk_pipeline.kinds.query.generators import shown_call
 from fk_pipeline.kinds.query.kind import RESULT, VERSIONS
 from fk_pipeline.kinds.query.relations import Snapshot, branch_columns, more_columns, relations, row_key, sql_over
 from fk_pipeline.kinds.query.spec import QuerySpec
@@ -295,10 +296,18 @@ class _Telling:
             if not left:
                 yield from self._missing_in(alias.relation, block, asked)
                 return
+        for number, lateral in enumerate(block.laterals, start=len(block.aliases) + 1):
+            there.add(lateral.alias)
+            conditions = [sql for sql, of in wanted if of <= there]
+            left = self._left(block, frames, number, conditions)
+            shown_conditions = f", with {' and '.join(conditions)}" if conditions else ""
+            yield name, f"rows that {shown_call(lateral)} makes as {lateral.alias}{shown_conditions}", left
+            if not left:
+                return
         conditions = [sql for sql, _ in wanted]
         for condition in block.conditions():
             conditions.append(condition)
-            left = self._left(block, frames, len(block.aliases), conditions)
+            left = self._left(block, frames, len(block.aliases) + len(block.laterals), conditions)
             yield name, f"where {condition}", left
             if not left:
                 return

@@ -82,7 +82,7 @@ def _is_hashed(spec: QuerySpec, declared: Mapping[str, Table], block: Block) -> 
     It does if each other table is joined by its whole key, to values of the same type: a row of the anchor is joined to
     one row of it at most.
     """
-    if block.unit in _HASHED:
+    if block.unit in _HASHED or block.laterals:
         return True
     kinds = {one.name: _types(spec, declared, one.relation) for one in block.aliases}
     for one in [one for one in block.aliases[1:] if not one.is_single]:
@@ -207,7 +207,7 @@ def _declared_numbers(spec: QuerySpec, block: Block) -> Typed:
     names = {one.name: one.relation for one in block.aliases}
     for number in sums.summed:
         for column in block.read_by(sums.arguments[number]):
-            side = spec.inputs.get(names[column.table])
+            side = spec.inputs.get(names.get(column.table, ""))
             if side is not None and (side.type_of((column.name,)) or "").upper() in ("FLOAT", "DOUBLE"):
                 return ()
     sized = {SUM.format(number): UNKNOWN_TYPE for number in sums.summed}

@@ -9,6 +9,7 @@ from sqlglot import exp
 from fk_pipeline.contract import Topology
 from fk_pipeline.kinds.query.advice import advice, plain
 from fk_pipeline.kinds.query.blocks import Alias, Block, Unit
+from fk_pipeline.kinds.query.generators import shown_call
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.sums import ROWS, Sums, sums_of
 from fk_pipeline.kinds.query.tables import declared_layout
@@ -33,6 +34,10 @@ def _tree(spec: QuerySpec, blocks: dict[str, Block], name: str, margin: str) -> 
         yield f"{margin}  {named}: {_joined(block, one)}"
         if one.relation in blocks:
             yield from _tree(spec, blocks, one.relation, f"{margin}    ")
+    for part in block.parts:
+        for lateral in part.laterals:
+            made = _cut(plain(shown_call(lateral)))
+            yield f"{margin}  {lateral.alias}: rows that {made} makes of each joined row"
 
 
 def _joined(block: Block, alias: Alias) -> str:
@@ -97,7 +102,7 @@ def _is_surely_exact(spec: QuerySpec, sums: Sums, block: Block) -> bool:
     """Returns whether summed values are whole numbers or decimals, as far as the pipeline file tells the types."""
     relation = {one.name: one.relation for one in block.aliases}
     columns = [one for number in sums.summed for one in block.read_by(sums.arguments[number])]
-    return all(relation[one.table] in spec.inputs for one in columns) and not any(
+    return all(relation.get(one.table) in spec.inputs for one in columns) and not any(
         "/" in sums.arguments[number] for number in sums.summed
     )
 

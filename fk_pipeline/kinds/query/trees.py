@@ -24,6 +24,16 @@ def sources_of(select: exp.Select) -> list[exp.Expr]:
     return [one.this for one in (from_, *(select.args.get("joins") or ())) if one is not None]
 
 
+def laterals_of(select: exp.Select) -> list[exp.Expr]:
+    """Returns each LATERAL VIEW of a SELECT, in order."""
+    return [*(select.args.get("laterals") or ())]
+
+
+def names_in(select: exp.Select) -> set[str]:
+    """Returns what the tables and subqueries in FROM, and the generated rows of LATERAL VIEW, are called."""
+    return {one.alias_or_name for one in (*sources_of(select), *laterals_of(select))}
+
+
 def own(tree: exp.Select, *types: type[exp.Expr]) -> list[exp.Expr]:
     """Returns the nodes of some types in a SELECT, without those in subqueries."""
     return [one for one in tree.find_all(*types) if one.find_ancestor(exp.Select) is tree]
@@ -96,7 +106,7 @@ def external(query: exp.Expr) -> list[exp.Column]:
     if isinstance(query, exp.SetOperation):
         return [*external(query.this), *external(query.expression)]
     assert isinstance(query, exp.Select)
-    names, found = {one.alias_or_name for one in sources_of(query)}, list[exp.Column]()
+    names, found = names_in(query), list[exp.Column]()
     for node in query.walk(prune=lambda one: one is not query and isinstance(one, exp.Query)):
         if isinstance(node, exp.Column) and node.table and node.table not in names:
             found.append(node)

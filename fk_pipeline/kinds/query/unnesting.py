@@ -23,6 +23,7 @@ from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from fk_pipeline.kinds.query.above_groups import is_above_groups, split_groups
+from fk_pipeline.kinds.query.generators import made_above_subqueries, split_laterals, typed
 from fk_pipeline.kinds.query.outer_joins import without_outer_join
 from fk_pipeline.kinds.query.refusals import not_taken
 from fk_pipeline.kinds.query.resolving import as_group, schema_of
@@ -33,7 +34,9 @@ from fk_pipeline.kinds.query.trees import (
     external,
     is_grouped,
     is_in,
+    laterals_of,
     named,
+    names_in,
     own,
     query_of,
     sources_of,
@@ -61,6 +64,9 @@ _OF_NOTHING = {
 _STRICT = (exp.Paren, exp.Mul, exp.Add, exp.Sub, exp.Div, exp.Neg, exp.Literal, exp.Filter, exp.WithinGroup)
 """What is null if an operand is."""
 
+_NAMED = (exp.Table, exp.Subquery, exp.CTE, exp.Lateral)
+"""What has a name in a FROM."""
+
 _SIMPLE = ("limit", "offset", "qualify", "having", "group", "distinct", "with_")
 """Clauses without which WHERE is the last to choose among the rows of a SELECT."""
 
@@ -76,8 +82,8 @@ def unnested(whole: exp.Select, keys: Keys, inputs: Mapping[str, Sequence[Column
     Raises:
         SqlTextError: one of them cannot be taken out; the message names it, its line, and what to write.
     """
-    tree = annotate_types(whole.copy(), schema=schema_of(inputs), dialect=DIALECT)
-    taken = {one.alias_or_name.lower() for one in tree.find_all(exp.Table, exp.Subquery, exp.CTE)} | {*keys}
+    tree = typed(whole.copy(), schema_of(inputs))
+    taken = {one.alias_or_name.lower() for one in tree.find_all(*_NAMED)} | {*keys}
     _Unnesting(keys, taken).query(tree)
     return tree
 
@@ -125,6 +131,8 @@ class _Unnesting:
                 not_taken(one, "a subquery in GROUP BY; compute it in a subquery in FROM, and group by its column")
         if is_grouped(select) and any(is_above_groups(one) for one in subqueries(select)):
             split_groups(select, self._name("groups"))
+        if made_above_subqueries(select):
+            split_laterals(select, self._name("rows"))
         self._sources(select)
         _subqueries_of_on(select)
         while without_outer_join(select, self._name):
@@ -151,18 +159,29 @@ class _Unnesting:
         """Replaces one subquery of a SELECT by columns of tables that are joined."""
         inner = query_of(node)
         for column in external(inner):
-            if column.table not in {one.alias_or_name for one in sources_of(select)}:
+            if column.table not in names_in(select):
                 not_taken(node, f"a subquery reads {column.sql('spark')} of a query two levels out; join it in FROM")
         inner = self.query(inner)
         if isinstance(inner, exp.SetOperation):
             inner = _over(inner, self._name("union"))
         assert isinstance(inner, exp.Select)
+        if laterals_of(inner) and not self._is_tied_alike(node, inner):
+            split_laterals(inner, self._name("rows"))
         if isinstance(node, exp.Exists):
             self._exists(select, node, inner)
         elif isinstance(node, exp.In):
             self._in(select, node, inner)
         else:
             self._value(select, node, inner)
+
+    def _is_tied_alike(self, node: exp.Expr, inner: exp.Select) -> bool:
+        """Returns whether a subquery is tied to the row around it by equalities of values of one type alone."""
+        tied, given = self._correlated(node, inner), list[exp.Expr]()
+        if isinstance(node, exp.In):
+            given = [*node.this.expressions] if isinstance(node.this, exp.Tuple) else [node.this.unnest()]
+        pairs = [*zip((one.unalias() for one in inner.selects), given, strict=False)]
+        pairs += [(one, outer) for one, outer, _ in tied.pairs]
+        return not tied.rest and not tied.outer and all(_are_alike(*pair) for pair in pairs)
 
     def _exists(self, select: exp.Select, node: exp.Exists, inner: exp.Select) -> None:
         if not external(inner):
@@ -393,7 +412,9 @@ class _Unnesting:
         """Returns whether a subquery is rows of one input, of which no two are equal to the same values."""
         inner, by = tied.inner, [one for one, outer, _ in tied.pairs if _are_alike(one, outer)]
         source = inner.args["from_"].this if inner.args.get("from_") is not None else None
-        if not isinstance(source, exp.Table) or inner.args.get("joins") or source.name not in self.keys:
+        if not isinstance(source, exp.Table) or inner.args.get("joins") or laterals_of(inner):
+            return False
+        if source.name not in self.keys:
             return False
         if any(inner.args.get(one) is not None for one in _SIMPLE) or is_grouped(inner):
             return False
@@ -576,7 +597,7 @@ def _pair(condition: exp.Expr, around: set[str]) -> tuple[exp.Expr, exp.Expr, bo
 
 def _outer_columns(tied: _Correlated) -> list[exp.Column]:
     """Returns the columns around a subquery that it reads."""
-    own = {one.alias_or_name for one in sources_of(tied.inner)}
+    own = names_in(tied.inner)
     parts = [*(outer for _, outer, _ in tied.pairs), *tied.rest, *tied.outer]
     return [column for part in parts for column in part.find_all(exp.Column) if column.table not in own]
 
@@ -588,7 +609,7 @@ def _tested(tied: _Correlated) -> tuple[list[exp.Expr], Callable[[str], exp.Expr
     are read. With it comes a function from the name of the groups to SQL of whether a row of the group meets the
     conditions.
     """
-    [first, *more], own_tables = tied.rest, {one.alias_or_name for one in sources_of(tied.inner)}
+    [first, *more], own_tables = tied.rest, names_in(tied.inner)
     if not more and isinstance(first, exp.Binary) and type(first) in _ENDS and _are_alike(first.left, first.right):
         inner = [{c.table in own_tables for c in side.find_all(exp.Column)} for side in (first.left, first.right)]
         if inner in ([{True}, {False}], [{False}, {True}]):

@@ -56,6 +56,10 @@ def planned(folder: Path, query: str, more: str = "", *args: str) -> str:
         "SELECT part FROM line GROUP BY part HAVING COUNT(*) > 1": "from all its rows, because of HAVING",
         "SELECT RANK() OVER (PARTITION BY part ORDER BY price) AS r FROM line": "by partition of line.part: where a row",
         "SELECT RANK() OVER (ORDER BY price) AS r FROM line": "whole: there is no PARTITION BY that all window functions",
+        "SELECT order_id, explode(array(customer)) AS c FROM orders": "made: rows that explode(ARRAY(orders.customer)) "
+        "makes of each joined row",
+        "SELECT c, COUNT(*) AS n FROM orders LATERAL VIEW explode(array(customer)) t AS c GROUP BY c": "by arithmetic, in "
+        "groups of t.c",
         "SELECT order_id FROM orders ORDER BY order_id LIMIT 3": "whole: LIMIT chooses among all rows",
     }.items(),
 )
@@ -91,6 +95,11 @@ def test_a_change_far_from_the_anchor_says_its_way_and_full_is_whole(folder: Pat
         "FROM line": r"different PARTITION BY \(line.part and line.order_id\), .* of all rows: right, but dear",
         "SELECT RANK() OVER (PARTITION BY part ORDER BY price) AS a, SUM(price) OVER (PARTITION BY part, order_id) AS b "
         "FROM line": None,  # the first needs all rows of a part anyway
+        "SELECT explode(array(customer)) AS c FROM orders ORDER BY c LIMIT 3": "apart: orders.order_id, the position, by "
+        "posexplode$",
+        "SELECT order_id, RANK() OVER (ORDER BY p) AS a, ROW_NUMBER() OVER (ORDER BY order_id) AS b FROM orders "
+        "LATERAL VIEW posexplode(array(customer)) t AS p, c": "apart: t.p$",
+        "SELECT order_id, posexplode(array(customer)) AS (p, c) FROM orders ORDER BY order_id, p LIMIT 3": None,
     }.items(),
 )
 def test_what_is_not_as_it_may_seem_is_a_note(folder: Path, query: str, note: str | None) -> None:

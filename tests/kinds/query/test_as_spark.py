@@ -144,6 +144,35 @@ TEXTS = [
     ),
     # USING has the column of the first table
     "SELECT * FROM region r LEFT JOIN dim d USING (id)",
+    # rows that functions make of one
+    "SELECT id, explode(arr) AS arr FROM fact WHERE size(arr) > 0",
+    "SELECT id, posexplode_outer(arr) AS (P, item) FROM fact ORDER BY item DESC, id LIMIT 4",
+    "SELECT * FROM region LATERAL VIEW explode(map('a', id, 'b', zone)) AS K, Val",
+    "SELECT DISTINCT explode(arr || array(7)) AS x FROM fact",
+    (
+        "SELECT f.id, d.w, x, y FROM fact f LEFT JOIN dim d ON d.id = f.dim LATERAL VIEW OUTER explode(f.arr) t AS x "
+        "LATERAL VIEW posexplode(array(x, d.w)) u AS p, y WHERE y > 1 OR p = 1"
+    ),
+    "SELECT x, COUNT(*) AS n, MAX(id) AS m FROM fact LATERAL VIEW explode_outer(arr) t AS x GROUP BY x",
+    "SELECT id, x, RANK() OVER (PARTITION BY x % 2 ORDER BY id, x) AS r FROM fact LATERAL VIEW explode(arr) t AS x",
+    "SELECT id, q.B AS b FROM fact LATERAL VIEW explode(transform(arr, i -> struct(i AS A, i + 1 AS B))) t AS q",
+    "SELECT x.item, d.w FROM (SELECT kind, explode(arr) AS item FROM fact) x LEFT JOIN dim d ON d.id = x.item",
+    "SELECT f.id, x FROM fact f LATERAL VIEW explode(arr) t AS x WHERE v > 2 AND x IN (SELECT id FROM dim)",
+    "SELECT id, x, (SELECT MAX(w) FROM dim WHERE dim.id = x) AS m FROM fact LATERAL VIEW explode(arr) t AS x",
+    "SELECT id FROM dim d WHERE NOT EXISTS (SELECT 1 FROM fact f LATERAL VIEW explode(f.arr) t AS x WHERE x = d.id)",
+    (
+        "SELECT id, x FROM fact LATERAL VIEW explode(arr) t AS x UNION ALL "
+        "SELECT t.id, x FROM region t LATERAL VIEW explode(array(CAST(t.zone AS INT))) u AS x"
+    ),
+    "SELECT id FROM dim WHERE id IN (SELECT explode(array(v, kind)) FROM fact)",
+    "SELECT id FROM region r WHERE id NOT IN (SELECT x FROM fact LATERAL VIEW explode(map(kind, id)) AS k, x)",
+    (
+        "SELECT id, w FROM dim d WHERE NOT EXISTS "
+        "(SELECT 1 FROM fact f LATERAL VIEW explode(map('3', id)) t AS k, x WHERE t.k = d.id AND x < d.w)"
+    ),
+    "SELECT f.id, x FROM fact f FULL JOIN dim d ON d.id = f.dim LATERAL VIEW OUTER explode(f.arr) t AS x",
+    "SELECT x FROM (SELECT array_sort(collect_set(v)) AS a FROM fact GROUP BY kind) y LATERAL VIEW explode(a) AS x",
+    "SELECT x.id, y FROM (SELECT id, arr FROM fact WHERE v > 2) x LATERAL VIEW explode(x.arr) t AS y WHERE y < 5",
 ]
 
 

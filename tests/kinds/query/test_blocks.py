@@ -218,6 +218,93 @@ def test_so_do_those_of_other_forms(text: str) -> None:
     assert by_blocks(db, parse_query(text, COLUMNS)) == expected
 
 
+# ------------------------------------------------------------------------------------------------ rows that are made
+ONE_NAME = (
+    "SELECT t.id, t.w AS x FROM dim t UNION ALL SELECT id, size(x) FROM fact LATERAL VIEW explode(array(tags)) t AS x"
+)
+"""A UNION of which one name is a table in a part, and the rows that are made in the other."""
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    {
+        "SELECT f.id, x FROM fact f JOIN dim d ON d.id = f.dim LATERAL VIEW explode(tags) t AS x WHERE x > 'a'": (
+            ["result: row of f=fact, d=dim inner f"],
+            ["t._fk_position"],
+        ),
+        "SELECT id, explode(tags) AS tag FROM fact": (["result: row of fact=fact"], ["made._fk_position"]),
+        "SELECT id, posexplode(tags) AS (n, tag) FROM fact": (["result: row of fact=fact"], ["made.n"]),
+        "SELECT tag, COUNT(*) AS n FROM fact LATERAL VIEW explode(tags) t AS tag GROUP BY tag": (
+            ["result: group by t.tag of fact=fact"],  # nothing tells the rows of a group apart
+            [],
+        ),
+        "SELECT x.tag, d.w FROM (SELECT dim, explode(tags) AS tag FROM fact) x JOIN dim d ON d.id = x.dim": (
+            ["x: row of fact=fact", "result: row of x=x, d=dim inner x"],
+            [],
+        ),
+        "SELECT x.id, tag FROM (SELECT id, tags FROM fact WHERE v > 1) x LATERAL VIEW explode(tags) t AS tag": (
+            ["result: row of fact=fact"],
+            ["t._fk_position"],
+        ),
+        "SELECT a.k, x FROM (SELECT dim AS k, MAX(tags) AS m FROM fact GROUP BY dim) a LATERAL VIEW explode(m) AS x": (
+            ["a: group by fact.dim of fact=fact", "result: row of a=a"],
+            ["_0._fk_position"],
+        ),
+        "SELECT f.id FROM fact f LATERAL VIEW explode(tags) t AS x WHERE f.v > 1 AND f.dim IN (SELECT id FROM dim) "
+        "AND x IN (SELECT zone FROM region)": (
+            [
+                "rows_1: row of f=fact",
+                "in_2: group by region.zone of region=region",
+                "result: row of rows_1=rows_1, dim=dim inner rows_1, in_2=in_2 inner rows_1",
+            ],
+            [],
+        ),
+        "SELECT d.id FROM dim d WHERE d.id IN (SELECT explode(array(f.v, f.dim)) FROM fact f)": (
+            [  # of a computed array the type is not known, so the values are compared by a join
+                "rows_1: row of f=fact",
+                "asked_1: group by d.id of d=dim",
+                "in_1: group by asked_1.k0 of rows_1=rows_1, asked_1=asked_1 inner rows_1",
+                "result: row of d=dim, in_1=in_1 inner d",
+            ],
+            [],
+        ),
+        "SELECT r.id FROM region r WHERE r.zone IN (SELECT explode(tags) FROM fact f)": (
+            ["in_1: group by made._col_0 of f=fact", "result: row of r=region, in_1=in_1 inner r"],
+            [],
+        ),
+        ONE_NAME: (
+            ["result: union of t=dim, fact=fact"],
+            [],
+        ),
+    }.items(),
+)
+def test_rows_that_are_made_of_a_row_belong_to_it(query: str, told: tuple[list[str], list[str]]) -> None:
+    blocks, positions = told
+    found = parse_query(query, INPUTS, {"dim": ["id"]}).blocks
+    assert [shown(block) for block in found] == blocks
+    assert [sql.replace("`", "") for sql in found[-1].positions] == positions
+
+
+def test_a_generated_column_is_made_of_what_the_function_reads() -> None:
+    text = "SELECT id, a, b FROM fact LATERAL VIEW explode(tags) AS a LATERAL VIEW OUTER explode(array(a, kind)) AS b"
+    found = parse_query(text, INPUTS)
+    assert found.inputs_of("a") == {("fact", "tags")}
+    assert found.inputs_of("b") == {("fact", "tags"), ("fact", "kind")}
+    assert found.inputs == {"fact": {"id", "tags", "kind"}}
+    assert [found.is_plain(column) for column in found.columns] == [True, False, False]
+
+
+def test_rows_that_are_made_are_called_as_they_are_written() -> None:
+    assert parse_query("SELECT * FROM one LATERAL VIEW explode(array(id)) t AS Item", INPUTS).columns == ("Id", "Item")
+    assert parse_query("SELECT posexplode(tags) AS (Pos, Tag) FROM fact", INPUTS).columns == ("Pos", "Tag")
+
+
+def test_a_union_tells_generated_columns_from_those_of_a_table_of_the_same_name() -> None:
+    found = parse_query(ONE_NAME, INPUTS)
+    assert found.inputs == {"dim": {"id", "w"}, "fact": {"id", "tags"}}
+    assert found.inputs_of("x") == {("dim", "w"), ("fact", "tags")}
+
+
 # ------------------------------------------------------------------------------------------------ what is refused
 REFUSED = {
     "SELECT id FROM fact\nUNION ALL SELECT id, w FROM dim": (2, "2 columns", "the first has 1"),
@@ -264,7 +351,10 @@ REFUSED = {
     "ON x.id = fact.id": (2, "x has two columns 'id'", "give one another name"),
     "SELECT\n* EXCEPT (nothing) FROM dim": (2, "nothing is no column to be left out", "there are id, region, w"),
     "SELECT id,\nidentifier('v') AS v FROM fact": (2, "identifier()", "write the name itself"),
-    "SELECT id,\njson_tuple(kind, 'a') AS a FROM fact": (2, "json_tuple()", "make them in the table"),
+    "SELECT id,\njson_tuple(kind, 'a') AS a FROM fact": (2, "json_tuple()", "write get_json_object"),
+    "SELECT id, a FROM fact\nLATERAL VIEW inline(tags) t AS a": (2, "inline()", "read the fields as s.field"),
+    "SELECT id,\nstack(2, 1, id) AS a FROM fact": (2, "stack()", "explode(array(struct("),
+    "SELECT id, a FROM fact\nLATERAL VIEW variant_explode(tags) t AS a": (2, "variant_explode()", "cast the variant"),
     "SELECT id,\nto_json(struct(*)) AS a FROM fact": (2, "a star among arguments", "name the columns"),
     "SELECT TRANSFORM(id) USING 'cat' AS x\nFROM fact": (1, "TRANSFORM calls a program", "without it"),
     "SELECT id FROM fact\nWHERE unix_timestamp() > v": (2, "unix_timestamp()", "knows the time"),
@@ -280,8 +370,46 @@ REFUSED = {
     "SELECT f.id,\nf.nothing FROM fact f": (2, "nothing is no column", "f has id, dim, kind"),
     "SELECT f.id,\nx.id AS o FROM fact f": (2, "no table is called x here", "there are f"),
     "SELECT f.v,\nid FROM fact f JOIN dim d ON d.id = f.dim": (2, "a column of f and of d", "write f.id"),
-    "SELECT id,\nexplode(tags) AS tag FROM fact": (2, "explode()", "make them in the table that is read"),
-    "SELECT id, tag FROM fact\nLATERAL VIEW explode(tags) t AS tag": (2, "LATERAL", "write the query without it"),
+    "SELECT id,\nexplode(tags) FROM fact": (2, "column 2 needs a name", "EXPLODE(tags) AS name"),
+    "SELECT id,\nposexplode(tags) FROM fact": (2, "column 2 needs a name", "AS (position, name)"),
+    "SELECT id,\nupper(explode(tags)) AS a FROM fact": (2, "explode() stands in an expression", "by LATERAL VIEW"),
+    "SELECT id FROM fact\nWHERE explode(tags) > 'a'": (2, "explode() stands in an expression", "by LATERAL VIEW"),
+    "SELECT id,\nexplode(tags) AS a, a || 'x' AS b FROM fact": (
+        2,
+        "explode() stands in an expression",
+        "in a subquery",
+    ),
+    "SELECT explode(tags) AS a,\nexplode(tags) AS b FROM fact": (
+        2,
+        "a second function that makes rows",
+        "LATERAL VIEW",
+    ),
+    "SELECT dim,\nexplode(array(dim)) AS a, COUNT(*) AS n FROM fact GROUP BY dim": (
+        2,
+        "beside an aggregate",
+        "or a subquery",
+    ),
+    "SELECT id,\nexplode(tags) AS a, RANK() OVER (ORDER BY id) AS r FROM fact": (
+        2,
+        "a window function",
+        "or a subquery",
+    ),
+    "SELECT id FROM fact f\nLATERAL VIEW explode(tags) t": (2, "need names", "explode(...) t AS x"),
+    "SELECT id FROM fact f\nLATERAL VIEW explode(tags) f AS x": (2, "there is another f", "another name"),
+    "SELECT id, x FROM fact\nLATERAL VIEW parts(tags) t AS x": (2, "LATERAL VIEW takes explode", "write it with one"),
+    "SELECT id, x FROM fact\nLATERAL VIEW explode(nothing) t AS x": (2, "nothing is no column", "fact has id, dim"),
+    "SELECT id,\nx FROM fact LATERAL VIEW explode(tags) t AS tag": (2, "x is no column", "t has tag"),
+    "SELECT f.id FROM fact f,\nLATERAL (SELECT f.id AS a) AS x": (2, "LATERAL is not possible", "or a join"),
+    "SELECT f.id FROM fact f\nLATERAL VIEW explode(tags) t AS x JOIN dim d ON d.id = x": (
+        2,
+        "stands after all joins",
+        "make the rows in a subquery, and join that",
+    ),
+    "SELECT f.id FROM fact f,\ndim d LATERAL VIEW explode(tags) t AS x WHERE d.id = x": (
+        2,
+        "d is joined by what LATERAL VIEW makes",
+        "make the rows in a subquery, and join that",
+    ),
     "SELECT id FROM fact\nTABLESAMPLE (10 PERCENT)": (2, "TABLESAMPLE", "write the query without it"),
     "SELECT id FROM fact\nVERSION AS OF 3": (2, "VERSION", "write the query without it"),
     "SELECT id FROM fact\nWHERE v > :least": (2, "a query has no parameters", "write the value"),
