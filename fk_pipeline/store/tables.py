@@ -34,6 +34,10 @@ See ADR 0005.
 UNLIMITED = sys.maxsize
 
 
+_FOOTER_ROWS = 100
+"""Rows of a table below which its bytes tell nothing of their width: the footer of a file has some thousand bytes."""
+
+
 class StoredTables:
     """Reads the tables under one folder or URI.
 
@@ -231,7 +235,7 @@ class StoredTables:
         found = [(self.logs.bytes(path), self.logs.rows(path))]
         files = self.logs.plain_files(path, version, UNLIMITED, within) if within else None
         found += [(files.bytes, files.rows)] if files is not None else []
-        return max(size // max(1, rows) for size, rows in found)
+        return max(size // max(_FOOTER_ROWS, rows) for size, rows in found)
 
     def nameable(self, table: Table) -> int:
         """Returns the largest number of keys of a table that a commit may name."""
