@@ -19,7 +19,7 @@ from fk_pipeline.spec.sql import Column
 from tests.kinds.query.model import TABLES, Row, put, random_row
 
 INPUTS = {table.name: [Column(column, "BIGINT") for column in table.columns] for table in TABLES}
-KEYS = {table.name: table.key for table in TABLES}
+KEYS = {table.name: [table.key] for table in TABLES}
 WORLDS = 25
 """In how many random contents of the tables each query is run."""
 
