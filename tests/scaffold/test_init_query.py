@@ -150,7 +150,7 @@ def _again(shop: Shop) -> Shop:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("JOIN customers", "FULL JOIN customers", "in.sql:5: FULL JOIN"),
+        ("JOIN customers", "NATURAL JOIN customers", "in.sql:5: NATURAL JOIN"),
         ("COUNT(*)", "\nrand()", "in.sql:4: rand() is not deterministic"),
         ("n.country,", "n.county,", "in.sql:3: county is no column; n has nation_id, country"),
         ("FROM Orders o", "FROM shop.orders o", "in.sql:4: the name of an input has no dot; write orders"),
