@@ -64,6 +64,11 @@ def column_of(table: str, name: str) -> exp.Column:
     return exp.Column(this=named(name), table=named(table))
 
 
+def call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
+    """Returns a call of a function by its name."""
+    return exp.Anonymous(this=name, expressions=[*arguments])
+
+
 def aliased(value: exp.Expr, name: str) -> exp.Alias:
     """Returns an expression with a name."""
     return exp.Alias(this=value, alias=named(name))

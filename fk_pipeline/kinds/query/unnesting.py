@@ -15,27 +15,25 @@ that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.optimizer.annotate_types import annotate_types
 
 from fk_pipeline.kinds.query.above_groups import is_above_groups, split_groups
 from fk_pipeline.kinds.query.generators import made_above_subqueries, split_laterals, typed
+from fk_pipeline.kinds.query.likeness import are_alike, type_of
 from fk_pipeline.kinds.query.outer_joins import without_outer_join
 from fk_pipeline.kinds.query.refusals import not_taken
 from fk_pipeline.kinds.query.resolving import as_group, schema_of
+from fk_pipeline.kinds.query.tied import Tied, outer_columns, tested, tied_by, ties_of
 from fk_pipeline.kinds.query.trees import (
     aliased,
+    call,
     column_of,
     conjuncts,
     external,
     is_grouped,
-    is_in,
     laterals_of,
-    named,
     names_in,
     own,
     query_of,
@@ -43,22 +41,15 @@ from fk_pipeline.kinds.query.trees import (
     subqueries,
     subquery_as,
 )
-from fk_pipeline.spec.sql import DIALECT, Column
+from fk_pipeline.spec.sql import Column
 
 Keys = Mapping[str, Sequence[str]]
 """Per input, the columns that identify a row, in lower case."""
 
-_EXACT_NUMBERS = {
-    exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT, exp.DType.DECIMAL,
-}  # fmt: skip
-"""Types of which two values that differ differ as those of another of them, too."""
-
-_TEXTS = {exp.DType.TEXT, exp.DType.VARCHAR}
-
 _OF_NOTHING = {
-    "COUNT": "0L", "COUNT_IF": "0L", "APPROX_COUNT_DISTINCT": "0L", "REGR_COUNT": "0L",
-    "COLLECT_LIST": "ARRAY()", "COLLECT_SET": "ARRAY()", "ARRAY_AGG": "ARRAY()",
-}  # fmt: skip
+    **dict.fromkeys(("COUNT", "COUNT_IF", "APPROX_COUNT_DISTINCT", "REGR_COUNT"), "CAST(0 AS BIGINT)"),
+    **dict.fromkeys(("COLLECT_LIST", "COLLECT_SET", "ARRAY_AGG"), "ARRAY()"),
+}
 """Aggregates whose value is not null where there are no rows."""
 
 _STRICT = (exp.Paren, exp.Mul, exp.Add, exp.Sub, exp.Div, exp.Neg, exp.Literal, exp.Filter, exp.WithinGroup)
@@ -86,23 +77,6 @@ def unnested(whole: exp.Select, keys: Keys, inputs: Mapping[str, Sequence[Column
     taken = {one.alias_or_name.lower() for one in tree.find_all(*_NAMED)} | {*keys}
     _Unnesting(keys, taken).query(tree)
     return tree
-
-
-@dataclass
-class _Correlated:
-    """A subquery without the conditions that tie it to the query around it.
-
-    Attributes:
-        inner: the SELECT without these conditions.
-        pairs: (an expression of the subquery, the one around that it is equal to, whether null equals null).
-        rest: further conditions between both.
-        outer: conditions of the query around alone.
-    """
-
-    inner: exp.Select
-    pairs: list[tuple[exp.Expr, exp.Expr, bool]]
-    rest: list[exp.Expr]
-    outer: list[exp.Expr]
 
 
 class _Unnesting:
@@ -176,18 +150,15 @@ class _Unnesting:
 
     def _is_tied_alike(self, node: exp.Expr, inner: exp.Select) -> bool:
         """Returns whether a subquery is tied to the row around it by equalities of values of one type alone."""
-        tied, given = self._correlated(node, inner), list[exp.Expr]()
-        if isinstance(node, exp.In):
-            given = [*node.this.expressions] if isinstance(node.this, exp.Tuple) else [node.this.unnest()]
+        tied, given = tied_by(node, inner), _given(node) if isinstance(node, exp.In) else []
         pairs = [*zip((one.unalias() for one in inner.selects), given, strict=False)]
         pairs += [(one, outer) for one, outer, _ in tied.pairs]
-        return not tied.rest and not tied.outer and all(_are_alike(*pair) for pair in pairs)
+        return not tied.rest and not tied.outer and all(are_alike(*pair) for pair in pairs)
 
     def _exists(self, select: exp.Select, node: exp.Exists, inner: exp.Select) -> None:
         if not external(inner):
-            there = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(0))
-            _of_one_row(inner, [aliased(there, "is_there")], self._name("rows"))
-            node.replace(self._one_row(select, inner, "exists", "is_there"))
+            _of_one_row(inner, [aliased(_more_rows_than(0), _THERE)], self._name("rows"))
+            node.replace(self._one_row(select, inner, "exists", _THERE))
             return
         if is_grouped(inner) and inner.args.get("group") is None:
             why = "is true, whatever the rows are" if inner.args.get("having") is None else "with HAVING is not taken"
@@ -197,13 +168,13 @@ class _Unnesting:
         limit = inner.args.get("limit")
         if limit is not None and limit.expression.name != "0":
             inner.set("limit", None)
-        tied = self._correlated(node, inner)
+        tied = tied_by(node, inner)
         if not tied.pairs:
             not_taken(node, "EXISTS needs an equality between a column of its table and one around it")
         self._partner(select, node, tied, "exists")
 
     def _in(self, select: exp.Select, node: exp.In, inner: exp.Select) -> None:
-        given = [*node.this.expressions] if isinstance(node.this, exp.Tuple) else [node.this.unnest()]
+        given, is_negated = _given(node), _is_negated(node)
         if len(given) != len(inner.selects):
             not_taken(node, f"IN compares {len(given)} values with {len(inner.selects)}")
         is_value = is_grouped(inner) and inner.args.get("group") is None
@@ -213,18 +184,17 @@ class _Unnesting:
             )
         if is_value and inner.args.get("having") is None and len(given) == 1:
             value, is_conjunct = exp.Subquery(this=inner), _is_conjunct(node)
-            equal, unknown = exp.EQ(this=node.this.copy(), expression=value), exp.Boolean(this=_is_negated(node))
-            node.replace(equal if is_conjunct else exp.Coalesce(this=equal, expressions=[unknown]))
+            equal = exp.EQ(this=node.this.copy(), expression=value)
+            node.replace(equal if is_conjunct else _known(equal, unknown=is_negated))
             self._value(select, value, inner)
             return
         if any(not [*one.find_all(exp.Column)] for one in given):
             not_taken(node, "IN needs a column before it, as the other table is looked up by it")
-        is_negated = _is_negated(node)
         if is_value and external(inner):
             not_taken(node, "IN with several aggregates of a subquery that reads a column around it; join it in FROM")
         if not external(inner) and (is_value or _others(inner) or own(inner, exp.Window)):
             inner = _over(inner, self._name("rows"), ("group", "having") if not is_negated and _is_once(inner) else ())
-        tied = self._correlated(node, inner)
+        tied = tied_by(node, inner)
         pairs = [(one.unalias(), value, False) for one, value in zip(tied.inner.selects, given, strict=True)]
         if is_negated:
             self._in_or_unknown(select, node, tied, pairs)
@@ -233,7 +203,7 @@ class _Unnesting:
             self._partner(select, node, tied, "in")
 
     def _in_or_unknown(
-        self, select: exp.Select, node: exp.In, tied: _Correlated, pairs: Sequence[tuple[exp.Expr, exp.Expr, bool]]
+        self, select: exp.Select, node: exp.In, tied: Tied, pairs: Sequence[tuple[exp.Expr, exp.Expr, bool]]
     ) -> None:
         """Replaces IN under NOT, by whether it is true or unknown: NOT IN is true if it is neither.
 
@@ -245,11 +215,10 @@ class _Unnesting:
         if is_grouped(tied.inner):
             not_taken(node, "GROUP BY in a subquery of NOT IN that reads a column around it; NOT EXISTS is taken")
         flags = tied.inner.copy()
-        has = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(0))
         lacks = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Count(this=value.copy()))
-        outputs = [aliased(has, "has_rows"), aliased(lacks, "has_null")]
+        outputs = [aliased(_more_rows_than(0), "has_rows"), aliased(lacks, "has_null")]
         if correlated:
-            of_rows = _Correlated(flags, correlated, [], [])
+            of_rows = Tied(flags, correlated, [], [])
             ties, by = self._tied(select, node, of_rows)
             name = self._joined(select, self._groups(of_rows.inner, by, outputs), "in_rows", ties, "LEFT")
         else:
@@ -261,26 +230,26 @@ class _Unnesting:
         node.replace(
             exp.Case()
             .when(_is_there(of, ties), exp.true())
-            .when(exp.not_(exp.Coalesce(this=column_of(name, "has_rows"), expressions=[exp.false()])), exp.false())
+            .when(exp.not_(_known(column_of(name, "has_rows"))), exp.false())
             .when(exp.or_(_null(given.copy()), column_of(name, "has_null")), exp.true())
             .else_(exp.false())
         )
 
-    def _partner(self, select: exp.Select, node: exp.Expr, tied: _Correlated, what: str) -> None:
+    def _partner(self, select: exp.Select, node: exp.Expr, tied: Tied, what: str) -> None:
         """Joins the inner rows, grouped by what they are equal to; replaces the condition by whether there are any."""
         conjunct = _is_conjunct(node)
         how = "" if conjunct else "LEFT"
-        alike = all(_are_alike(one, outer) for one, outer, _ in tied.pairs)
-        values, test = _tested(tied) if tied.rest and alike else ([], None)
+        alike = all(are_alike(one, outer) for one, outer, _ in tied.pairs)
+        values, test = tested(tied) if tied.rest and alike else ([], None)
         outer = tied.outer if alike else []
         is_unique = not tied.rest and self._is_unique(tied)
-        ties, by = _ties(tied) if alike else self._domain(select, node, tied)
+        ties, by = ties_of(tied) if alike else self._domain(select, node, tied)
         inner = _selecting(tied.inner, _as_keys(by)) if is_unique else self._groups(tied.inner, by, values)
         name = self._joined(select, inner, what, ties, how)
         found: list[exp.Expr] = [] if conjunct else [_is_there(name, ties)]
         if test is not None:
-            found = [exp.Coalesce(this=exp.paren(test(name)), expressions=[exp.false()])]
-        found += [exp.Coalesce(this=one, expressions=[exp.false()]) for one in outer]
+            found = [_known(exp.paren(test(name)))]
+        found += map(_known, outer)
         node.replace(exp.paren(exp.and_(*found)) if found else exp.true())
 
     def _value(self, select: exp.Select, node: exp.Expr, inner: exp.Select) -> None:
@@ -290,7 +259,7 @@ class _Unnesting:
         if not external(inner):
             node.replace(self._one_row(select, self._at_most_one(inner), "value", "value"))
             return
-        tied = self._correlated(node, inner)
+        tied = tied_by(node, inner)
         value = tied.inner.selects[0].unalias()
         group = tied.inner.args.get("group")
         by = [one for one, _, _ in tied.pairs]
@@ -312,31 +281,30 @@ class _Unnesting:
         if nothing is None:
             node.replace(column_of(name, "value"))
         else:
-            node.replace(_call("IF", _is_there(name, ties), column_of(name, "value"), nothing))
+            node.replace(call("IF", _is_there(name, ties), column_of(name, "value"), nothing))
 
-    def _looked_up(self, select: exp.Select, node: exp.Expr, tied: _Correlated, value: exp.Expr) -> None:
+    def _looked_up(self, select: exp.Select, node: exp.Expr, tied: Tied, value: exp.Expr) -> None:
         """Replaces a subquery that is a column of the only row that has a key."""
-        by = [one for one, _, _ in tied.pairs]
-        simple = all(tied.inner.args.get(one) is None for one in _SIMPLE)
-        if tied.rest or tied.outer or not simple or not self._is_unique(tied):
+        if tied.rest or tied.outer or not self._is_unique(tied):
             not_taken(node, "a subquery that is a value may have several rows here; write MIN or MAX of the column")
+        ties, by = ties_of(tied)
         inner = _selecting(tied.inner, [*_as_keys(by), aliased(value.copy(), "value")])
-        name = self._joined(select, inner, "value", [(outer, safe) for _, outer, safe in tied.pairs], "LEFT")
+        name = self._joined(select, inner, "value", ties, "LEFT")
         node.replace(column_of(name, "value"))
 
     def _tied(
-        self, select: exp.Select, node: exp.Expr, tied: _Correlated
+        self, select: exp.Select, node: exp.Expr, tied: Tied
     ) -> tuple[list[tuple[exp.Expr, bool]], list[exp.Expr]]:
-        """Returns what the groups of a subquery are joined to (`_ties`), and by what they are grouped."""
-        if tied.rest or tied.outer or not all(_are_alike(inner, outer) for inner, outer, _ in tied.pairs):
+        """Returns what the groups of a subquery are joined to (`ties_of`), and by what they are grouped."""
+        if tied.rest or tied.outer or not all(are_alike(inner, outer) for inner, outer, _ in tied.pairs):
             return self._domain(select, node, tied)
-        return _ties(tied)
+        return ties_of(tied)
 
     def _domain(
-        self, select: exp.Select, node: exp.Expr, tied: _Correlated
+        self, select: exp.Select, node: exp.Expr, tied: Tied
     ) -> tuple[list[tuple[exp.Expr, bool]], list[exp.Expr]]:
         """Joins a subquery with the values of its outer columns, each combination once; returns how both are joined."""
-        outer = [*dict.fromkeys(column.copy() for column in _outer_columns(tied))]
+        outer = [*dict.fromkeys(column.copy() for column in outer_columns(tied))]
         tables = {one.table for one in outer}
         source = next((one for one in sources_of(select) if one.alias_or_name in tables), None)
         if len(tables) > 1 or not isinstance(source, exp.Table):
@@ -357,35 +325,6 @@ class _Unnesting:
         source_ = subquery_as(values, name)
         tied.inner.append("joins", exp.Join(this=source_, on=on))
         return [(one, True) for one in outer], [place[one] for one in outer]
-
-    def _correlated(self, node: exp.Expr, inner: exp.Select) -> _Correlated:
-        """Takes out of a subquery the conditions of WHERE that read columns around it."""
-        tied = _Correlated(inner.copy(), [], [], [])
-        where, around = tied.inner.args.get("where"), {one.table for one in external(inner)}
-        kept = []
-        for one in conjuncts(where.this) if where is not None else ():
-            sides = {column.table in around for column in one.find_all(exp.Column)}
-            if True not in sides:
-                kept.append(one.copy())
-            elif False not in sides:
-                tied.outer.append(one.copy())
-            elif (pair := _pair(one, around)) is not None:
-                tied.pairs.append(pair)
-            else:
-                tied.rest.append(one.copy())
-        tied.inner.set("where", exp.Where(this=exp.and_(*kept)) if kept else None)
-        rest = external(tied.inner)
-        if isinstance(node, exp.Exists):
-            rest = [one for one in rest if not _is_in_selects(one, tied.inner)]
-        if rest:
-            not_taken(node, f"{rest[0].sql('spark')} of the query around is read elsewhere than in WHERE")
-        if around and any(tied.inner.args.get(one) is not None for one in ("limit", "offset", "qualify", "with_")):
-            not_taken(node, "LIMIT, QUALIFY or WITH in a subquery that reads a column around it; join one in FROM")
-        if around and any(own(tied.inner, exp.Window)):
-            not_taken(node, "a window function in a subquery that reads a column around it; join one in FROM")
-        if tied.rest and is_grouped(tied.inner) and not isinstance(node, exp.Subquery):
-            not_taken(node, "GROUP BY in a subquery beside a condition that is no equality with the row around")
-        return tied
 
     def _groups(self, inner: exp.Select, by: Sequence[exp.Expr], more: Sequence[exp.Expr]) -> exp.Select:
         """Returns a SELECT of the groups of a subquery by some expressions, which it calls `k0`, `k1` and so on."""
@@ -408,15 +347,15 @@ class _Unnesting:
         over.set("distinct", exp.Distinct())
         return over
 
-    def _is_unique(self, tied: _Correlated) -> bool:
+    def _is_unique(self, tied: Tied) -> bool:
         """Returns whether a subquery is rows of one input, of which no two are equal to the same values."""
-        inner, by = tied.inner, [one for one, outer, _ in tied.pairs if _are_alike(one, outer)]
+        inner, by = tied.inner, [one for one, outer, _ in tied.pairs if are_alike(one, outer)]
         source = inner.args["from_"].this if inner.args.get("from_") is not None else None
         if not isinstance(source, exp.Table) or inner.args.get("joins") or laterals_of(inner):
             return False
         if source.name not in self.keys:
             return False
-        if any(inner.args.get(one) is not None for one in _SIMPLE) or is_grouped(inner):
+        if _others(inner) or is_grouped(inner):
             return False
         return {*self.keys[source.name]} <= {one.name.lower() for one in by if isinstance(one, exp.Column)}
 
@@ -427,13 +366,12 @@ class _Unnesting:
             having = inner.args.get("having")
             inner.set("having", None)
             if having is not None:
-                value = _call("IF", having.this.copy(), value.copy(), exp.null())
+                value = call("IF", having.this.copy(), value.copy(), exp.null())
             return _selecting(inner, [aliased(value.copy(), "value")])
         one = _over(inner, self._name("rows"))
         column = one.selects[0].unalias().copy()
-        many = exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(1))
-        error = _call("RAISE_ERROR", exp.Literal.string("a subquery that is a value has more than one row"))
-        checked = exp.Case().when(many, error).else_(exp.Max(this=column))
+        error = call("RAISE_ERROR", exp.Literal.string("a subquery that is a value has more than one row"))
+        checked = exp.Case().when(_more_rows_than(1), error).else_(exp.Max(this=column))
         return _selecting(one, [aliased(checked, "value")])
 
     def _one_row(self, select: exp.Select, inner: exp.Select, what: str, column: str) -> exp.Column:
@@ -461,23 +399,6 @@ class _Unnesting:
         return name
 
 
-_SET, _ROW = "rows", "_row"
-"""Of a group, the set of values that a further condition reads, and one of them."""
-
-_LEAST, _GREATEST = "least", "greatest"
-"""Of a group, the ends of the values that a comparison reads."""
-
-_ENDS: dict[type[exp.Expr], tuple[str, ...]] = {
-    exp.LT: (_LEAST,),
-    exp.LTE: (_LEAST,),
-    exp.GT: (_GREATEST,),
-    exp.GTE: (_GREATEST,),
-    exp.NEQ: (_LEAST, _GREATEST),
-}
-"""Per comparison, the ends of the values on its left that tell whether it holds for one of them."""
-
-_OTHER_END = {_LEAST: _GREATEST, _GREATEST: _LEAST}
-
 _THERE = "is_there"
 """The column of a table that says that there is a row."""
 
@@ -488,30 +409,42 @@ def _subqueries_of_on(select: exp.Select) -> None:
     outer = any((one.side or "").upper() in ("RIGHT", "FULL") for one in joins)
     for join in joins:
         on = join.args.get("on")
-        if on is None or not any(True for _ in _subqueries_in(on)):
+        if on is None or on.find(exp.Query) is None:
             continue
         if join.side or outer:
             not_taken(on, f"a subquery in ON of a {join.side or 'RIGHT or FULL'} JOIN; join it in FROM")
         parts = [*conjuncts(on)]
-        moved = [one for one in parts if any(True for _ in _subqueries_in(one))]
+        moved = [one for one in parts if one.find(exp.Query) is not None]
         kept = [one.copy() for one in parts if one not in moved]
         select.where(*(one.copy() for one in moved), copy=False)
         join.set("on", exp.and_(*kept) if kept else None)
 
 
-def _subqueries_in(node: exp.Expr) -> Iterator[exp.Query]:
-    return node.find_all(exp.Query)
+def _given(node: exp.In) -> list[exp.Expr]:
+    """Returns the values before IN."""
+    return [*node.this.expressions] if isinstance(node.this, exp.Tuple) else [node.this.unnest()]
+
+
+def _known(condition: exp.Expr, *, unknown: bool = False) -> exp.Expr:
+    """SQL: a condition that is never null."""
+    return exp.Coalesce(this=condition, expressions=[exp.Boolean(this=unknown)])
+
+
+def _more_rows_than(number: int) -> exp.Expr:
+    """SQL: whether there are more rows than a number; an aggregate."""
+    return exp.GT(this=exp.Count(this=exp.Star()), expression=exp.Literal.number(number))
 
 
 def _is_once(inner: exp.Select) -> bool:
     """Returns whether the columns of a grouped SELECT are its groups, so that no two rows are equal."""
     group = inner.args.get("group")
-    if group is None or any(inner.args.get(one) is not None for one in _SIMPLE if one not in ("group", "having")):
+    if group is None or _others(inner, "group", "having"):
         return False
     return {*group.expressions} <= {one.unalias() for one in inner.selects}
 
 
 def _others(inner: exp.Select, *without: str) -> bool:
+    """Returns whether a SELECT has clauses after WHERE (`_SIMPLE`), without some."""
     return any(inner.args.get(one) is not None for one in _SIMPLE if one not in without)
 
 
@@ -521,49 +454,8 @@ def _over(inner: exp.Query, name: str, keep: Sequence[str] = ()) -> exp.Select:
         return inner
     columns = [column_of(name, one) for one in inner.named_selects]
     for number, one in enumerate(columns):
-        one.type = _type_of(inner, number)
+        one.type = type_of(inner, number)
     return exp.select(*[aliased(one, one.name) for one in columns]).from_(subquery_as(inner, name))
-
-
-def _ties(tied: _Correlated) -> tuple[list[tuple[exp.Expr, bool]], list[exp.Expr]]:
-    """Returns the outer sides of equalities, each with whether null equals null, and the inner sides."""
-    return [(outer, safe) for _, outer, safe in tied.pairs], [inner for inner, _, _ in tied.pairs]
-
-
-def _are_alike(one: exp.Expr, other: exp.Expr) -> bool:
-    """Returns whether two values are known to be equal if, and only if, they are so by the type of each.
-
-    Spark compares values of two types as those of a third: the texts '1' and '01' are two, and both equal the number 1.
-    """
-    kinds = [_kind_of(value) for value in (one, other)]
-    if exp.DType.UNKNOWN in kinds:
-        return False
-    return kinds[0] == kinds[1] or any(all(kind in one for kind in kinds) for one in (_EXACT_NUMBERS, _TEXTS))
-
-
-def _kind_of(value: exp.Expr) -> exp.DType:
-    """Returns the type of an expression, without its size; of functions by what sqlglot knows of them."""
-    if value.type is not None and value.type.this != exp.DType.UNKNOWN:
-        return exp.DType(value.type.this)
-    known = sqlglot.parse_one(value.sql(DIALECT), dialect=DIALECT)
-    types = {(one.table, one.name): one.type for one in value.find_all(exp.Column)}
-
-    def typed(node: exp.Expr) -> exp.Expr:
-        of = types.get((node.table, node.name)) if isinstance(node, exp.Column) else None
-        return node if of is None or of.this == exp.DType.UNKNOWN else exp.cast(exp.null(), of)
-
-    found = annotate_types(known.transform(typed), dialect=DIALECT).type
-    return exp.DType.UNKNOWN if found is None else exp.DType(found.this)
-
-
-def _type_of(query: exp.Query, number: int) -> exp.DataType | None:
-    """Returns the type of a column of a query; None if it is not known, or the parts of a UNION have others."""
-    if isinstance(query, exp.Subquery):
-        return _type_of(query.this, number)
-    if isinstance(query, exp.SetOperation):
-        left, right = (_type_of(one, number) for one in (query.this, query.expression))
-        return left if left == right else None
-    return query.selects[number].unalias().type if number < len(query.selects) else None
 
 
 def _selecting(inner: exp.Select, outputs: Sequence[exp.Expr]) -> exp.Select:
@@ -574,69 +466,13 @@ def _selecting(inner: exp.Select, outputs: Sequence[exp.Expr]) -> exp.Select:
 
 def _of_one_row(inner: exp.Select, outputs: Sequence[exp.Expr], name: str) -> None:
     """Makes of a subquery aggregates over all its rows."""
-    if is_grouped(inner) or any(inner.args.get(one) is not None for one in _SIMPLE):
+    if is_grouped(inner) or _others(inner):
         rows = inner.copy()
         for key in [*inner.args]:
             inner.set(key, None)
         inner.set("from_", exp.From(this=subquery_as(rows, name)))
     inner.set("expressions", [*outputs])
     inner.set("order", None)
-
-
-def _pair(condition: exp.Expr, around: set[str]) -> tuple[exp.Expr, exp.Expr, bool] | None:
-    """Returns the sides of an equality between a subquery and the query around it; None of another condition."""
-    if not isinstance(condition, (exp.EQ, exp.NullSafeEQ)):
-        return None
-    left, right = condition.left.unnest(), condition.right.unnest()
-    of = [{column.table in around for column in one.find_all(exp.Column)} for one in (left, right)]
-    safe = isinstance(condition, exp.NullSafeEQ)
-    if of == [{False}, {True}]:
-        return left.copy(), right.copy(), safe
-    return (right.copy(), left.copy(), safe) if of == [{True}, {False}] else None
-
-
-def _outer_columns(tied: _Correlated) -> list[exp.Column]:
-    """Returns the columns around a subquery that it reads."""
-    own = names_in(tied.inner)
-    parts = [*(outer for _, outer, _ in tied.pairs), *tied.rest, *tied.outer]
-    return [column for part in parts for column in part.find_all(exp.Column) if column.table not in own]
-
-
-def _tested(tied: _Correlated) -> tuple[list[exp.Expr], Callable[[str], exp.Expr]]:
-    """Returns what a group keeps of its rows for conditions with a row around that are no equalities.
-
-    It is the least and the greatest value, if there is one condition, which compares; otherwise the set of values that
-    are read. With it comes a function from the name of the groups to SQL of whether a row of the group meets the
-    conditions.
-    """
-    [first, *more], own_tables = tied.rest, names_in(tied.inner)
-    if not more and isinstance(first, exp.Binary) and type(first) in _ENDS and _are_alike(first.left, first.right):
-        inner = [{c.table in own_tables for c in side.find_all(exp.Column)} for side in (first.left, first.right)]
-        if inner in ([{True}, {False}], [{False}, {True}]):
-            return _compared_with_ends(first, inner[0] == {True})
-    read = [*dict.fromkeys(c.copy() for one in tied.rest for c in one.find_all(exp.Column) if c.table in own_tables)]
-    place = {one: exp.Dot(this=exp.to_identifier(_ROW), expression=named(f"c{n}")) for n, one in enumerate(read)}
-    fields = [part for n, one in enumerate(read) for part in (exp.Literal.string(f"c{n}"), one.copy())]
-    values = exp.AnonymousAggFunc(this="COLLECT_SET", expressions=[_call("NAMED_STRUCT", *fields)])
-    tests = [one.transform(lambda node: place[node].copy() if node in place else node) for one in tied.rest]
-    of = exp.Lambda(this=exp.and_(*tests), expressions=[exp.to_identifier(_ROW)])
-    return [aliased(_call("ARRAY_SORT", values), _SET)], lambda name: _call("EXISTS", column_of(name, _SET), of.copy())
-
-
-def _compared_with_ends(condition: exp.Binary, is_left: bool) -> tuple[list[exp.Expr], Callable[[str], exp.Expr]]:
-    """Returns the same of a comparison, whose left or right side is of the inner rows."""
-    value, other = (condition.left, condition.right) if is_left else (condition.right, condition.left)
-    ends = _ENDS[type(condition)] if is_left else tuple(_OTHER_END[one] for one in _ENDS[type(condition)])
-    kept: list[exp.Expr] = [
-        aliased(exp.Min(this=value.copy()) if end == _LEAST else exp.Max(this=value.copy()), end) for end in ends
-    ]
-
-    def test(name: str) -> exp.Expr:
-        sides = [(column_of(name, end), other.copy()) for end in ends]
-        tests = [type(condition)(this=a if is_left else b, expression=b if is_left else a) for a, b in sides]
-        return exp.or_(*tests)
-
-    return kept, test
 
 
 def _is_conjunct(node: exp.Expr) -> bool:
@@ -658,23 +494,21 @@ def _leave_out_true(select: exp.Select) -> None:
 def _is_negated(node: exp.Expr) -> bool:
     """Returns whether a condition stands under an odd number of NOT, with AND and OR between."""
     found, above = False, node.parent
-    while above is not None:
-        if (
-            isinstance(above, exp.Not)
-            or _compares_with(above, exp.EQ, exp.false())
-            or _compares_with(above, exp.NEQ, exp.true())
-        ):
-            found = not found
-        elif not isinstance(above, (exp.And, exp.Or, exp.Paren)) and not (
-            _compares_with(above, exp.EQ, exp.true()) or _compares_with(above, exp.NEQ, exp.false())
-        ):
-            break
-        above = above.parent
+    while above is not None and (isinstance(above, (exp.And, exp.Or, exp.Paren, exp.Not)) or _is_with_boolean(above)):
+        found, above = found is not _negates(above), above.parent
     return found
 
 
-def _compares_with(node: exp.Expr, comparison: type[exp.Binary], value: exp.Expr) -> bool:
-    return isinstance(node, comparison) and value in (node.left, node.right)
+def _is_with_boolean(node: exp.Expr) -> bool:
+    """Returns whether a condition is compared with TRUE or FALSE: Spark makes it, or NOT, of that."""
+    return isinstance(node, (exp.EQ, exp.NEQ)) and any(isinstance(one, exp.Boolean) for one in (node.left, node.right))
+
+
+def _negates(node: exp.Expr) -> bool:
+    """Returns whether NOT, or a comparison with TRUE or FALSE, turns a condition around."""
+    if isinstance(node, (exp.EQ, exp.NEQ)):
+        return isinstance(node, exp.NEQ) is (exp.true() in (node.left, node.right))
+    return isinstance(node, exp.Not)
 
 
 def _is_there(name: str, ties: Sequence[tuple[exp.Expr, bool]]) -> exp.Expr:
@@ -707,11 +541,3 @@ def _of_nothing(value: exp.Expr) -> exp.Expr | None:
         elif not isinstance(node, _STRICT):
             is_null = False
     return None if is_null else root
-
-
-def _is_in_selects(node: exp.Expr, select: exp.Select) -> bool:
-    return any(is_in(node, one) for one in select.selects)
-
-
-def _call(name: str, *arguments: exp.Expr) -> exp.Anonymous:
-    return exp.Anonymous(this=name, expressions=[*arguments])
