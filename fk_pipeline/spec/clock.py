@@ -10,8 +10,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from pydantic import AfterValidator
+
+from fk_pipeline.spec.base import problem
 from fk_pipeline.spec.durations import span
 
 WALL = "clock://wall"
@@ -115,6 +119,18 @@ def zone_named(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise ValueError(f"{name!r} is no time zone; write one as Europe/Berlin") from None
+
+
+def _known(name: str) -> str:
+    try:
+        zone_named(name)
+    except ValueError as error:
+        raise problem(str(error)) from None
+    return name
+
+
+Zone = Annotated[str, AfterValidator(_known)]
+"""The name of a time zone, `Europe/Berlin`."""
 
 
 def moment_of(text: str) -> datetime:

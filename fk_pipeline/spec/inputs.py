@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from fk_pipeline.spec.base import Frozen, StringList, Strings, problem
-from fk_pipeline.spec.clock import WALL, Clock, zone_named
+from fk_pipeline.spec.clock import WALL, Clock, Zone
 from fk_pipeline.spec.described import of_columns
 from fk_pipeline.spec.sql import (
     KEY_TYPES_REFUSED,
@@ -451,7 +451,7 @@ class ClockSpec(SideSpec):
 
     clock: str
     """How long a step is."""
-    zone: str = "UTC"
+    zone: Zone = "UTC"
     """The time zone in which a day begins at midnight."""
     path: str = WALL
     format: str = CLOCK
@@ -465,15 +465,6 @@ class ClockSpec(SideSpec):
             if name not in ("clock", "zone"):
                 raise problem(f"a clock has the keys clock and zone, and no {name}", str(name))
         return given
-
-    @field_validator("zone")
-    @classmethod
-    def _is_known(cls, value: str) -> str:
-        try:
-            zone_named(value)
-        except ValueError as error:
-            raise problem(str(error)) from None
-        return value
 
     @field_validator("clock")
     @classmethod
