@@ -178,8 +178,9 @@ class Snapshot:
         if len(rest):
             held = self.reader.held(rest, [(key, kinds[key]) for key in columns])
             found = self.reader.exactly(name, held, {key: key for key in columns})
-            if found.local is None:
-                return None
+            if found.local is None:  # many, and found by Spark: the known ones are added
+                here = self.held(name, parts[0]).frame
+                return self.reader.cached(here.unionByName(found.frame.select(*map(quote, here.columns))), None)
             parts.append(found.local.select(known.column_names).cast(known.schema))
         return self.held(name, pa.concat_tables(parts).combine_chunks())
 
@@ -224,11 +225,12 @@ def row_key(rows: DataFrame, block: Block) -> list[str]:
     return [name for name in rows.columns if name.startswith(tuple(one.format("") for one in own))]
 
 
-def branch_columns(
-    spec: QuerySpec, tables: Mapping[str, Table], block: Block, number: int, found: Mapping[str, TableRead]
+def columns_of_part(
+    spec: QuerySpec, tables: Mapping[str, Table], block: Block, place: int, found: Mapping[str, TableRead]
 ) -> dict[str, str]:
-    """Returns `more_columns` of a branch of a UNION ALL, of one of which `number` is the place, from 0."""
-    return {BRANCH: str(number)} | more_columns(spec, tables, block.branches[number], found)
+    """Returns `more_columns` of a part of a block, by its place, from 0; of a branch of a UNION ALL its number, too."""
+    number = {BRANCH: str(place)} if block.branches else {}
+    return number | more_columns(spec, tables, block.parts[place], found)
 
 
 def sql_over(frames: Mapping[str, DataFrame], text: Callable[[Mapping[str, str]], str]) -> DataFrame:

@@ -44,7 +44,7 @@ from fk_pipeline.kinds.query.costs import (
 from fk_pipeline.kinds.query.joins import Joins
 from fk_pipeline.kinds.query.keys import refuse_shared_keys, why_unclear
 from fk_pipeline.kinds.query.kind import ADDED, REMOVED, STANDS_FOR, VERSIONS, WRITTEN, standing_for
-from fk_pipeline.kinds.query.relations import Snapshot, branch_columns, more_columns, relations, row_key, sql_over
+from fk_pipeline.kinds.query.relations import Snapshot, columns_of_part, more_columns, relations, row_key, sql_over
 from fk_pipeline.kinds.query.since import changed_between, lost, seen_then, why_another, why_lost
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.sums import ROWS, sums_of
@@ -271,7 +271,7 @@ class Refresh:
     def _branch(self, number: int, frames: Mapping[str, DataFrame]) -> DataFrame:
         """Returns the rows of a branch of a UNION ALL over some of its tables, with their hashes but that of values."""
         branch, kinds = self.block.branches[number], dict(self.table.columns)
-        more = branch_columns(self.spec, self.tables, self.block, number, self.relations)
+        more = columns_of_part(self.spec, self.tables, self.block, number, self.relations)
         rows = sql_over({one.name: frames[one.name] for one in branch.aliases}, lambda tables: branch.of(tables, more))
         rows = with_row_hash(rows, PART, _anchor_of(rows), "FALSE")
         rows = with_row_hash(rows, ROW, row_key(rows, branch), "FALSE")

@@ -22,7 +22,7 @@ from fk_pipeline.identity import Side
 from fk_pipeline.kinds.query.blocks import ROW, Block
 from fk_pipeline.kinds.query.generators import shown_call
 from fk_pipeline.kinds.query.kind import RESULT, VERSIONS
-from fk_pipeline.kinds.query.relations import Snapshot, branch_columns, more_columns, relations, row_key, sql_over
+from fk_pipeline.kinds.query.relations import Snapshot, columns_of_part, relations, row_key, sql_over
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.tables import layout_of
 from fk_pipeline.spec import quote
@@ -212,11 +212,7 @@ class _Telling:
 
     def _made_in(self, block: Block, place: int, at: Snapshot, keys: Mapping[str, Any]) -> tuple[int, list[InputRow]]:
         """Returns the same of a part of a UNION ALL, given its place; other blocks have one part."""
-        more = (
-            branch_columns(self.spec, self.tables, block, place, at.relations)
-            if block.branches
-            else more_columns(self.spec, self.tables, block, at.relations)
-        )
+        more = columns_of_part(self.spec, self.tables, block, place, at.relations)
         block = block.parts[place]
         frames = {one.name: at.rows(one.relation) for one in block.aliases}
         columns = [

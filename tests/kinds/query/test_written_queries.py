@@ -28,7 +28,7 @@ from tests.kinds.query.refreshed_blocks import first_wrong
 from tests.kinds.query.written_queries import random_text, tables_of
 
 SEEDS = range(*(int(one) for one in os.environ.get("FK_TEST_QUERIES", "0:40").split(":")))
-"""Those of the slow tests."""
+"""The seeds of the slow tests."""
 
 COLUMNS = {table.name: parse_columns(", ".join(f"{c} BIGINT" for c in table.columns)) for table in TABLES}
 KEYS = {table.name: [table.key] for table in TABLES}
