@@ -29,7 +29,6 @@ from fk_pipeline.kinds.query.refusals import (
     refuse_same_names,
     refuse_unknown_tables,
     refuse_unresolved,
-    refuse_window,
 )
 from fk_pipeline.kinds.query.resolving import OUTPUT, as_group, merged, resolved, tables_named
 from fk_pipeline.kinds.query.trees import (
@@ -118,7 +117,6 @@ def _parsed(text: str) -> exp.Query:
     try:
         found = [tree for tree in parse_as_written(text) if tree is not None]
     except SqlglotError as error:
-        refuse_window(text)
         raise SqlTextError(f"not SQL: {_first_line(error)}") from None
     if len(found) != 1:
         raise SqlTextError(f"not one SELECT: there are {len(found)} statements; keep each in a pipeline of its own")
@@ -236,9 +234,11 @@ class _Taking:
 
     def _derived(self, tree: exp.Query, alias: str, ctes: Mapping[str, str]) -> str:
         """Makes the block of a subquery in FROM, or of a CTE; returns its name."""
-        name, number = alias.lower().lstrip("_") or "part", 1
+        start = alias.lower().lstrip("_")
+        name = start = start if start[:1].isalpha() else f"part_{start}".rstrip("_")
+        number = 1
         while name in self.taken:
-            name, number = f"{alias.lower().lstrip('_')}_{number}", number + 1
+            name, number = f"{start}_{number}", number + 1
         self.taken.add(name)
         if isinstance(tree, exp.SetOperation):
             return self.union(tree, name, ctes)

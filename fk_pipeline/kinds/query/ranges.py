@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import sqlglot
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from sqlglot import exp
 
+from fk_pipeline.kinds.query.written import expression_as_written
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import DIALECT
 
@@ -27,7 +27,7 @@ def passed_range(condition: str, single: str, old: DataFrame, new: DataFrame) ->
         old: its old row.
         new: its new row.
     """
-    column, bounds = _compared(sqlglot.parse_one(condition, dialect=DIALECT), single)
+    column, bounds = _compared(expression_as_written(condition), single)
     if column is None:
         return ""
     ranges = []

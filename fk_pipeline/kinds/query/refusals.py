@@ -176,6 +176,9 @@ def _refuse_function(node: exp.Expr) -> None:
         not_taken(node, f"{name}() is not deterministic: a row computed again would change")
     if name in _INSTEAD:
         not_taken(node, f"{name}() makes several rows of one, or several columns; {_INSTEAD[name]}")
+    if name == "session_window":
+        instead = "mark where a gap ends by LAG(t) OVER (PARTITION BY ... ORDER BY t), and number the marks by SUM"
+        not_taken(node, f"session_window() is not possible; {instead}")
     if isinstance(node, exp.Explode):
         refuse_nested(node)
 
@@ -302,19 +305,6 @@ def refuse_moments(tree: exp.Expr, text: str, inputs: Mapping[str, Sequence[Colu
         raise SqlTextError(
             f"{at}{moment} may become the day on which it is computed; write the day, DATE'2024-01-31', or {CLOCK_DAY}"
         )
-
-
-def refuse_window(text: str) -> None:
-    """Refuses Spark's function of time windows, which sqlglot takes for the clause WINDOW.
-
-    Raises:
-        SqlTextError: the text calls it.
-    """
-    found = re.search(r"\b(session_)?window\s*\(", text, re.IGNORECASE)
-    if found is not None:
-        instead = "group by date_trunc('HOUR', t), or floor(unix_seconds(t) / 900)"
-        call = found[0].rstrip("( ")
-        raise SqlTextError(f"{_line_at(text, found.start())}{call}() is not possible; {instead}")
 
 
 def _line_at(text: str, place: int) -> str:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ErrorLevel, UnsupportedError
 from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token
 
 from fk_pipeline.blocks.aggregates import DEPENDING, EXACT
+from fk_pipeline.kinds.query.time_windows import as_arithmetic, as_function
 from fk_pipeline.spec.sql import DIALECT
 
 _KNOWN_AGGREGATES = frozenset({"AVG", "COUNT", "MAX", "MIN", "SUM"})
@@ -96,8 +97,9 @@ class _AsWritten(SparkParser):
 
 def parse_as_known(text: str) -> exp.Query:
     """Returns a query with all that sqlglot makes of its functions: enough to tell what they take and return."""
-    tree = sqlglot.parse_one(text, dialect=DIALECT)
+    [tree] = [one for one in Spark().parser().parse(_tokens(text), text) if one is not None]
     assert isinstance(tree, exp.Query)
+    as_arithmetic(tree)
     return tree
 
 
@@ -106,5 +108,21 @@ def parse_as_written(text: str) -> list[Any]:
 
     Raises:
         SqlglotError: it is no SQL.
+        SqlTextError: it has a window of time that is none.
     """
-    return [*_AsWritten(dialect=DIALECT).parse(Spark().tokenize(text), text)]
+    found = _AsWritten(dialect=DIALECT).parse(_tokens(text), text)
+    for tree in found:
+        if tree is not None:
+            as_arithmetic(tree)
+    return [*found]
+
+
+def expression_as_written(sql: str) -> exp.Expr:
+    """Returns an expression whose functions are those that are written."""
+    [tree] = parse_as_written(f"SELECT {sql}")
+    value: exp.Expr = tree.selects[0].pop()
+    return value
+
+
+def _tokens(text: str) -> list[Token]:
+    return as_function(Spark().tokenize(text))

@@ -25,6 +25,14 @@ ROWS = {
     ),
     "dim": ("id BIGINT, region BIGINT, w BIGINT", "(1, 1, 10)", "(2, NULL, 20)", "(3, 2, NULL)", "(7, 2, 70)"),
     "region": ("id INT, zone BIGINT", "(1, 100)", "(2, 200)", "(0, 900)"),
+    "visit": (
+        "id BIGINT, dim BIGINT, at TIMESTAMP, wall TIMESTAMP_NTZ, day DATE, s STRING",
+        "(1, 1, '2024-03-31 00:59:59.999999', '2024-03-31 02:30:00', '2024-03-31', '2024-03-31 10:20:30')",
+        "(2, 1, '2024-03-31 01:00:00', '2024-03-31 03:00:00', '2024-03-30', '1969-12-31')",
+        "(3, 2, '1969-12-31 23:47:00.5', '1969-12-31 23:59:59', '1969-12-31', NULL)",
+        "(4, 2, NULL, NULL, NULL, '2024-03-31 10:29:59')",
+        "(5, 3, '2024-03-31 01:29:00', '0001-01-01 00:00:00', '9999-12-30', '2024-03-31 10:30')",
+    ),
 }
 BLOCK = "block_of_"
 TEXTS = [
@@ -173,6 +181,29 @@ TEXTS = [
     "SELECT f.id, x FROM fact f FULL JOIN dim d ON d.id = f.dim LATERAL VIEW OUTER explode(f.arr) t AS x",
     "SELECT x FROM (SELECT array_sort(collect_set(v)) AS a FROM fact GROUP BY kind) y LATERAL VIEW explode(a) AS x",
     "SELECT x.id, y FROM (SELECT id, arr FROM fact WHERE v > 2) x LATERAL VIEW explode(x.arr) t AS y WHERE y < 5",
+    # windows of time
+    "SELECT window.start, COUNT(*) AS n, MAX(id) AS m FROM visit GROUP BY window(at, '1 hour')",
+    "SELECT window, COUNT(*) AS n FROM visit GROUP BY window(at, '1 week', '1 week', '36 hours') HAVING COUNT(*) > 0",
+    (
+        "SELECT window(wall, '1 day') AS w, d.w AS of, COUNT(*) AS n FROM visit v LEFT JOIN dim d ON d.id = v.dim "
+        "GROUP BY window(wall, '1 day'), d.w"
+    ),
+    (
+        "SELECT dim, window.start AS a, window.end AS z, COUNT(*) AS n FROM visit WHERE id <> 9 "
+        "GROUP BY dim, window(at, '1 hour', '20 minutes') ORDER BY z, a, n, dim LIMIT 7"
+    ),
+    "SELECT d.w, v.id, window(v.at, '1 hour', '25 minutes').start AS b FROM visit v JOIN dim d ON d.id = v.dim",
+    "SELECT id, window(day, '1 day', '6 hours', '1 hour') AS w, window.end AS z FROM visit",
+    "SELECT id, window(s, '10 minutes') AS w FROM visit WHERE window(s, '10 minutes').start > '2000-01-01'",
+    (
+        "SELECT q.window.start AS s, SUM(n) AS n FROM (SELECT window(at, '30 minutes'), COUNT(*) AS n FROM visit "
+        "GROUP BY window(at, '30 minutes')) q GROUP BY q.window.start"
+    ),
+    (
+        "SELECT window(s.b, '1 day').end AS e, COUNT(*) AS n "
+        "FROM (SELECT window(at, '1 hour').start AS b FROM visit) s GROUP BY window(s.b, '1 day').end"
+    ),
+    "SELECT id, RANK() OVER w AS r FROM visit WINDOW w AS (PARTITION BY dim ORDER BY id)",
 ]
 
 

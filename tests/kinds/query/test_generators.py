@@ -41,6 +41,10 @@ QUERIES = {
         "SELECT o.id, n, item FROM orders o JOIN customers c ON c.id = o.customer "
         "LATERAL VIEW explode(concat(o.items, array(c.bonus))) t AS item LATERAL VIEW explode(array(item, 0)) u AS n"
     ),
+    "windows": (
+        "SELECT window.start, window.end, COUNT(*) AS n, SUM(customer) AS s FROM orders "
+        "GROUP BY window(timestamp_seconds(id * 1700), '1 hour', '30 minutes')"
+    ),
 }
 """Per pipeline its query."""
 
