@@ -20,6 +20,8 @@ from fk_pipeline.spec.paths import place_of
 from fk_pipeline.spec.yaml_text import literal_block
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pyspark.sql import DataFrame, SparkSession
 
     from fk_pipeline.engine.runner import StageRun
@@ -53,8 +55,8 @@ def query(
     Args:
         sql: one SELECT in Spark's dialect.
         inputs: by their names in FROM. A Delta table is `{"table": path, "key": [...]}`, files that land are
-            `{"path": folder, "format": ..., "schema": ..., "key": ...}`; a `Pipeline`, its file, or another
-            query stands for its result. Relative paths are those of the working folder.
+            `{"path": folder, "format": ..., "schema": ..., "key": ...}`, a clock `{"clock": "1 day"}`; a `Pipeline`,
+            its file, or another query stands for its result. Relative paths are those of the working folder.
         warehouse: the local folder for the pipeline file `<name>.yaml` and, below `<name>`, for the tables.
         key: the columns that identify a row of the result, if other pipelines read it.
         name: the name of the query; two queries in a warehouse need two.
@@ -99,12 +101,15 @@ class MaintainedQuery:
         """The pipeline file, for the commands: `fk-pipeline status FILE`."""
         return self.pipeline.spec.file
 
-    def run(self) -> list[StageRun]:
+    def run(self, now: datetime | str | None = None) -> list[StageRun]:
         """Brings the result up to date, after the inputs that are files which land; see `Pipeline.run`.
 
         The pipelines of other inputs are run by themselves.
+
+        Args:
+            now: what its clocks show, as `Pipeline.run` takes it; default: the time it is.
         """
-        return self.pipeline.run()
+        return self.pipeline.run(now=now)
 
     def table(self) -> DataFrame:
         """Returns the rows of the result, with the columns of the query."""

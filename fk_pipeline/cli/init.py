@@ -38,6 +38,12 @@ def init(
             "sample tells",
         ),
     ] = None,
+    clock: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LENGTH", help="with --query, a table NAME in FROM that is a clock, with steps of `1 day`"
+        ),
+    ] = None,
     in_place: Annotated[
         bool, typer.Option("--in-place", help="read the folders of the samples, instead of landing folders in DIR")
     ] = False,
@@ -45,20 +51,23 @@ def init(
     debug: Debug = False,
 ) -> None:
     """Makes a pipeline folder: a commented pipeline file, landing folders, settings for Dagster, a README."""
-    made = _made(directory, from_sample or [], query, key or [], in_place=in_place)
+    made = _made(directory, from_sample or [], query, key or [], clock or [], in_place=in_place)
     if format_ is OutputFormat.JSON:
         print_json(_as_json(made))
     else:
         _print(directory, made)
 
 
-def _made(directory: Path, samples: list[str], query: Path | None, keys: list[str], *, in_place: bool) -> Made:
+def _made(
+    directory: Path, samples: list[str], query: Path | None, keys: list[str], clocks: list[str], *, in_place: bool
+) -> Made:
     if query is not None:
         from fk_pipeline.scaffold.queries import make_query
 
-        return make_query(directory, query, samples, keys, in_place=in_place)
-    if keys:
-        raise UsageError("--key goes with --query", fix="leave it out, and write the key into the pipeline file")
+        return make_query(directory, query, samples, keys, clocks, in_place=in_place)
+    if keys or clocks:
+        option = "--key" if keys else "--clock"
+        raise UsageError(f"{option} goes with --query", fix="leave it out, and write it into the pipeline file")
     from fk_pipeline.scaffold.write import make_folder
 
     return make_folder(directory, [Path(one) for one in samples], in_place=in_place)

@@ -27,6 +27,7 @@ from fk_pipeline.scaffold.write import (
     seen_from,
     write_folder,
 )
+from fk_pipeline.spec.clock import Clock
 from fk_pipeline.spec.results import schema_of
 from fk_pipeline.spec.sql import SqlTextError, parse_columns
 from fk_pipeline.spec.yaml_text import literal_block
@@ -45,6 +46,7 @@ class QueryInput:
         place: where it is read: the landing folder, as the pipeline file of the table writes it; of a Delta table its
             absolute path, or its URI.
         notes: notes for the user.
+        clock: of a clock, which has none of these but a name, how long a step is.
     """
 
     name: str
@@ -54,10 +56,17 @@ class QueryInput:
     sample: Sample | None
     place: str
     notes: tuple[str, ...] = ()
+    clock: str = ""
 
 
 def make_query(
-    folder: Path, file: Path, samples: Sequence[str], keys: Sequence[str] = (), *, in_place: bool = False
+    folder: Path,
+    file: Path,
+    samples: Sequence[str],
+    keys: Sequence[str] = (),
+    clocks: Sequence[str] = (),
+    *,
+    in_place: bool = False,
 ) -> Made:
     """Makes the folder of a query with the pipelines of its tables and returns what was written; overwrites no file.
 
@@ -66,6 +75,7 @@ def make_query(
         file: the file with the query.
         samples: for each table in FROM `name=PATH`: a sample of what lands, or a Delta table.
         keys: for tables whose key nothing tells, or is another one, `name=column,column`.
+        clocks: for tables that are clocks, `name=LENGTH`, the length of a step.
         in_place: the pipelines read the folders of the samples instead of landing folders of their own.
 
     Raises:
@@ -83,11 +93,17 @@ def make_query(
         raise UsageError(f"the folder is called as a table of the query, {name!r}", fix="name another folder")
     refuse_place(folder, [f"{one}.yaml" for one in (name, *lines)])
     given, keys_given = _by_name("--from-sample", samples, "PATH"), _by_name("--key", keys, "COLUMN,COLUMN")
-    _refuse_names(file, lines, given, keys_given)
-    inputs = [_input(one, given[one], keys_given.get(one, ""), folder if in_place else None) for one in lines]
+    steps = _by_name("--clock", clocks, "LENGTH")
+    _refuse_names(file, lines, given, keys_given, steps)
+    inputs = [
+        _clock(one, steps[one])
+        if one in steps
+        else _input(one, given[one], keys_given.get(one, ""), folder if in_place else None)
+        for one in lines
+    ]
     _refuse_shared([one for one in inputs if one.sample is not None])
     try:
-        columns = query.columns_of(text, {one.name: one.schema for one in inputs})
+        columns = query.columns_of(text, {one.name: one.schema for one in inputs if not one.clock}, [*steps])
     except SqlTextError as error:
         raise _not_taken(file, error) from None
     tables = {one.name: table_text(one.name, one.sample, one.place) for one in inputs if one.sample is not None}
@@ -105,9 +121,10 @@ def make_query(
 
 def _made(folder: Path, name: str, inputs: Sequence[QueryInput], doubts: list[str], landing: Sequence[Path]) -> Made:
     landed = [(one.place, one.sample) for one in inputs if one.sample is not None]
-    of_tables = [one for one in inputs if one.sample is None]
+    of_tables = [one for one in inputs if one.sample is None and not one.clock]
     said = [f"{one.name}: {facts_of(one.sample)}" for one in inputs if one.sample is not None]
     said += [f"{one.name}: a Delta table, key {', '.join(one.key)}{_mark(one)}" for one in of_tables]
+    said += [f"{one.name}: a clock with steps of {one.clock}" for one in inputs if one.clock]
     said += [f"{one.name}: {note}" for one in inputs for note in one.notes]
     doubts += [f"{one.name}.key: {', '.join(one.key)}; {one.key_doubt}" for one in of_tables if one.key_doubt]
     files = [folder / f"{one.name}.yaml" for one in inputs if one.sample is not None]
@@ -161,21 +178,27 @@ def _by_name(option: str, given: Sequence[str], what: str) -> dict[str, str]:
     return found
 
 
-def _refuse_names(file: Path, lines: Mapping[str, int], given: Mapping[str, str], keys: Mapping[str, str]) -> None:
-    """Refuses tables for which nothing was given, and what was given for no table.
+def _refuse_names(
+    file: Path, lines: Mapping[str, int], given: Mapping[str, str], keys: Mapping[str, str], steps: Mapping[str, str]
+) -> None:
+    """Refuses tables for which nothing was given, or two things, and what was given for no table.
 
     Raises:
         UsageError: it names all such tables, or the first that the query does not read.
     """
-    missing = [name for name in lines if name not in given]
+    missing = [name for name in lines if name not in given and name not in steps]
     if missing:
         raise UsageError(
             f"nothing was given for {', '.join(f'{name} (line {lines[name]})' for name in missing)}",
             where=f"{file}:{lines[missing[0]]}",
             why="nothing was written",
-            fix=" ".join(f"--from-sample {name}=PATH" for name in missing) + ": a sample, or a Delta table",
+            fix=" ".join(f"--from-sample {name}=PATH" for name in missing) + ": a sample, or a Delta table; or "
+            f"--clock {missing[-1]}='1 day', if it is what time it is",
         )
-    for option, named in (("--from-sample", given), ("--key", keys)):
+    for name in steps:
+        if name in given or name in keys:
+            raise UsageError(f"{name} is a clock, and has a sample or a key", fix="leave one of the options out")
+    for option, named in (("--from-sample", given), ("--key", keys), ("--clock", steps)):
         for name in named:
             if name not in lines:
                 raise UsageError(
@@ -184,6 +207,20 @@ def _refuse_names(file: Path, lines: Mapping[str, int], given: Mapping[str, str]
                     why="nothing was written",
                     fix="leave it out, or write the name as the query has it",
                 )
+
+
+def _clock(name: str, length: str) -> QueryInput:
+    """Returns a clock.
+
+    Raises:
+        UsageError: it has no such steps.
+    """
+    try:
+        Clock.of(length, "UTC")
+    except ValueError as error:
+        what = f"--clock {name}={length}: {error}"
+        raise UsageError(what, why="nothing was written", fix=f"--clock {name}='1 day'") from None
+    return QueryInput(name, "", (), "", None, "", clock=length)
 
 
 def _input(name: str, path: str, key: str, folder: Path | None) -> QueryInput:
@@ -311,6 +348,9 @@ def _query_text(
     for one in inputs:
         if one.sample is not None:
             entries.append(f"  {one.name}: {{pipeline: {one.name}.yaml}}")
+        elif one.clock:
+            clock = f"  {one.name}: {{clock: {yaml_of(one.clock)}, zone: UTC}}"
+            entries.append(f"{clock:<34} # the zone in which a day begins at midnight")
         else:
             entries += [f"  {one.name}:", f"    table: {yaml_of(shown(one.place))}"]
             entries.append(key_line(one.key, one.key_doubt, 4))
@@ -320,7 +360,7 @@ def _query_text(
         f"name: {name}",
         "kind: query",
         "",
-        "inputs:                            # the tables in FROM: results of pipelines, and Delta tables",
+        "inputs:                            # the tables in FROM",
         *entries,
         "",
         f"query: {literal_block(text)}",

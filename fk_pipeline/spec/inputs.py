@@ -33,6 +33,9 @@ SINCE = "_fk_valid_from"
 CLOCK = "clock"
 """The format of an input that is a clock, and the column that is its key: it is true in its one row."""
 
+CLOCK_TIMES = "at TIMESTAMP, day DATE"
+"""The columns that a query reads of a clock."""
+
 FORMATS = ("csv", "debezium", "delta", "dms", "maxwell", "parquet", "rows")
 """Formats that this version reads; `fk_pipeline.cdc` has one class for each."""
 
@@ -455,7 +458,7 @@ class ClockSpec(SideSpec):
     """The time zone in which a day begins at midnight."""
     path: str = WALL
     format: str = CLOCK
-    schema_: str = Field(default=f"at TIMESTAMP, day DATE, {CLOCK} BOOLEAN", alias="schema")
+    schema_: str = Field(default=f"{CLOCK_TIMES}, {CLOCK} BOOLEAN", alias="schema")
     key: StringList = (CLOCK,)
 
     @model_validator(mode="before")

@@ -121,6 +121,16 @@ def test_a_key_that_is_given_counts(shop: Shop) -> None:
     assert "guessed: its name" not in text
 
 
+def test_a_table_may_be_a_clock(shop: Shop) -> None:
+    shop.sql.write_text("SELECT o.order_id FROM orders o, now WHERE o.customer_id > DAY(now.day)")
+    told = shop.init("--clock", "now=12 hours", customers=None, nations=None)
+    assert told.exit_code == 0, told.output
+    assert "now: a clock with steps of 12 hours" in told.output
+    query = shop.spec("revenue")
+    assert query.clocks["now"].of_wall.place == "clock://43200/UTC"
+    assert not (shop.made / "now.yaml").exists()
+
+
 def test_in_place_the_folders_of_the_samples_are_read(shop: Shop) -> None:
     assert shop.init("--in-place").exit_code == 0
     assert not (shop.made / "landing").exists()
@@ -177,6 +187,9 @@ def test_every_table_without_anything_given_is_told(shop: Shop) -> None:
         (["--from-sample", "parts=parts"], {}, "the query does not read 'parts'; it reads orders, customers, nations"),
         (["--key", "parts=id"], {}, "--key parts=id: the query does not read 'parts'"),
         (["--key", "nations=id"], {}, "nations has no column 'id'; it has nation_id, country"),
+        (["--clock", "now=1 day"], {}, "--clock now=1 day: the query does not read 'now'"),
+        (["--clock", "nations=1 day"], {}, "nations is a clock, and has a sample or a key"),
+        (["--clock", "nations=7 hours"], {"nations": None}, "--clock nations=7 hours: '7 hours' is no step of a clock"),
         (["--from-sample", "orders=x"], {}, "--from-sample names 'orders' twice"),
         (["--from-sample", "orders"], {}, "--from-sample 'orders' names no table"),
         ([], {"nations": "nowhere"}, "--from-sample nations=nowhere: there is no sample nowhere"),
@@ -188,7 +201,7 @@ def test_every_table_without_anything_given_is_told(shop: Shop) -> None:
         (["--in-place"], {"customers": "{folder}/orders/2.csv"}, "orders and customers would both read ../orders"),
     ],
 )
-def test_what_was_given_wrong_is_told(shop: Shop, more: list[str], given: dict[str, str], said: str) -> None:
+def test_what_was_given_wrong_is_told(shop: Shop, more: list[str], given: dict[str, str | None], said: str) -> None:
     (shop.folder / "empty").mkdir()
     (shop.folder / "damaged" / "_delta_log").mkdir(parents=True)
     (shop.folder / "damaged" / "_delta_log" / f"{0:020}.json").write_text("no log\n")
@@ -196,7 +209,8 @@ def test_what_was_given_wrong_is_told(shop: Shop, more: list[str], given: dict[s
     (shop.folder / "orders" / "2.csv").write_text("customer_id,nation_id\n1,gb\n")
     write_deltalake(shop.folder / "keyless", pa.table({"amount": [1.5, 1.5]}))
     write_deltalake(shop.folder / "result", pa.table({"nation_id": ["gb"], "_fk_batch": [1]}))
-    assert said in shop.refused(*more, **{name: path.format(folder=shop.folder) for name, path in given.items()})
+    paths = {name: path and path.format(folder=shop.folder) for name, path in given.items()}
+    assert said in shop.refused(*more, **paths)
 
 
 def test_a_query_that_is_no_file_is_told(shop: Shop) -> None:
@@ -224,9 +238,10 @@ def test_of_files_that_cannot_all_be_written_none_stays(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["b.yaml"]
 
 
-def test_key_goes_with_a_query(shop: Shop) -> None:
-    ended = CliRunner().invoke(app, ["init", str(shop.made), "--key", "orders=order_id"])
-    assert "--key goes with --query" in str(ended.exception)
+@pytest.mark.parametrize("option", ["--key", "--clock"])
+def test_options_of_a_query_go_with_one(shop: Shop, option: str) -> None:
+    ended = CliRunner().invoke(app, ["init", str(shop.made), option, "orders=order_id"])
+    assert f"{option} goes with --query" in str(ended.exception)
     assert not shop.made.exists()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from fk_pipeline.kinds.query.kind import QUERY
 from fk_pipeline.kinds.query.parsing import inputs_named, parse_query
 from fk_pipeline.kinds.query.stages_of import kind_of
 from fk_pipeline.spec.base import Strings, problem
-from fk_pipeline.spec.inputs import CLOCK, INPUT_NAME, RESULT_KEY, ClockSpec, SideSpec
+from fk_pipeline.spec.inputs import CLOCK, CLOCK_TIMES, INPUT_NAME, RESULT_KEY, ClockSpec, SideSpec
 from fk_pipeline.spec.model import Output, PipelineSpec
 from fk_pipeline.spec.settings import OwnExpectation, OwnSuites
 from fk_pipeline.spec.sql import Column, SqlTextError, parse_columns, parse_expression, quote
@@ -75,13 +75,15 @@ class QuerySpec(PipelineSpec):
         return inputs_named(text)
 
     @staticmethod
-    def columns_of(text: str, schemas: Mapping[str, str]) -> tuple[str, ...]:
-        """Returns the columns of the result of a query over inputs with these schemas.
+    def columns_of(text: str, schemas: Mapping[str, str], clocks: Collection[str] = ()) -> tuple[str, ...]:
+        """Returns the columns of the result of a query over inputs with these schemas, and over some clocks.
 
         Raises:
             SqlTextError: it cannot be kept up to date, or reads a column that no input has.
         """
-        return parse_query(text, {name: parse_columns(schema) for name, schema in schemas.items()}).columns
+        given = {name: parse_columns(schema) for name, schema in schemas.items()}
+        given |= {name: parse_columns(CLOCK_TIMES) for name in clocks}
+        return parse_query(text, given, single=clocks).columns
 
     @property
     def sql(self) -> str:
