@@ -269,6 +269,12 @@ class Block:
         where = self.tree.args.get("where")
         return [] if where is None else [one.sql(DIALECT) for one in conjuncts(where.this)]
 
+    def conditions_of(self, alias: str) -> list[str]:
+        """Returns the conditions of WHERE that read one table alone, as SQL."""
+        where = self.tree.args.get("where")
+        parts = [*conjuncts(where.this)] if where is not None else []
+        return [one.sql(DIALECT) for one in parts if {of.table for of in one.find_all(exp.Column)} == {alias}]
+
     def having(self) -> str:
         """Returns the condition of HAVING, as SQL; empty without one."""
         having = self.tree.args.get("having")

@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, reduce
 
 import pyarrow as pa
-import sqlglot
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
@@ -21,6 +20,7 @@ from fk_pipeline.kinds.query.ranges import passed_range
 from fk_pipeline.kinds.query.relations import Snapshot, sql_over
 from fk_pipeline.kinds.query.tables import is_compared_as_stored
 from fk_pipeline.kinds.query.trees import named
+from fk_pipeline.kinds.query.written import expression_as_written
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import DIALECT
 from fk_pipeline.store.local import distinct
@@ -81,15 +81,20 @@ class Joins:
         return found
 
     def _passed(self, single: Alias, of: str, condition: str, rows: DataFrame) -> DataFrame:
-        """Returns the rows of a table for which a condition with a table of one row is another one than before."""
+        """Returns the rows of a table for which a condition with a table of one row is another one than before.
+
+        Only those that meet what WHERE asks of them alone: others are joined to nothing, and may fail the condition.
+        """
         sides = [_over(condition, single.name, side) for side in (_OLD, _NEW)]
         old, new = (one.frame for one in self.changes[single.relation].both)
+        own = self.block.conditions_of(of)
 
         def sql(tables: Mapping[str, str]) -> str:
             from_ = (
                 f"{tables[of]} AS {quote(of)} CROSS JOIN {tables[_OLD]} AS {_OLD} CROSS JOIN {tables[_NEW]} AS {_NEW}"
             )
-            return f"SELECT {quote(of)}.* FROM {from_} WHERE NOT (({sides[0]}) <=> ({sides[1]}))"
+            differs = [f"({one})" for one in own] + [f"NOT (({sides[0]}) <=> ({sides[1]}))"]
+            return f"SELECT {quote(of)}.* FROM {from_} WHERE {' AND '.join(differs)}"
 
         near = passed_range(condition, single.name, old, new)
         return sql_over({of: rows.where(near) if near else rows, _OLD: old, _NEW: new}, sql)
@@ -278,7 +283,7 @@ class Joins:
 
 def _over(condition: str, name: str, other: str) -> str:
     """Returns a condition in which a table has another name."""
-    tree = sqlglot.parse_one(condition, dialect=DIALECT)
+    tree = expression_as_written(condition)
     for one in tree.find_all(exp.Column):
         if one.table == name:
             one.set("table", named(other))

@@ -174,7 +174,8 @@ class Refreshed:
         for name, condition in compared:
             of = next(one for one in part.aliases if one.name == name)
             was, is_ = (condition.replace(f"`{single.name}`.", f"`{table}`.") for table in ("was", "is_"))
-            passed = f"`was`, `is_` WHERE ({was}) IS NOT ({is_})"
+            own = "".join(f"({one}) AND " for one in part.conditions_of(name))
+            passed = f"`was`, `is_` WHERE {own}(({was}) IS NOT ({is_}))"
             if any(step.how for step in part.steps(of)) and self.rows(f"SELECT 1 FROM {self._none(of)}, {passed}"):
                 return None
             rows = self.rows(f"SELECT `{name}`.* FROM `a_{of.relation}` AS `{name}`, {passed}")

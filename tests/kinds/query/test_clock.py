@@ -114,6 +114,7 @@ QUERIES = {
     "without": "SELECT f.id, d.w FROM fact f LEFT JOIN dim d ON d.id = f.dim CROSS JOIN now "
     "WHERE COALESCE(d.w, 95) >= unix_date(now.day) - 30",
     "shown": "SELECT f.id, unix_date(now.day) - f.v AS age FROM fact f, now",
+    "guarded": "SELECT f.id FROM fact f, now WHERE f.dim <> 0 AND 400 / f.dim > unix_date(now.day)",
     "equal": "SELECT f.id, f.v FROM fact f JOIN now ON unix_date(now.day) = f.v",
 }
 
