@@ -254,6 +254,10 @@ class Reader(Protocol):
         """
         ...
 
+    def exactly(self, name: str, keys: RowSet, columns: Mapping[str, str], needed: Sequence[str] = ()) -> RowSet:
+        """Returns the rows of a table that have some keys (`with_keys`), and no others, computed once."""
+        ...
+
     def through_index(
         self,
         index: str,

@@ -375,6 +375,15 @@ def distinct(some: Iterable[pa.Table], names: Sequence[str]) -> pa.Table:
     return pa.concat_tables([rows.select([*names]) for rows in some]).group_by([*names]).aggregate([])
 
 
+def plain(column: pa.ChunkedArray) -> list[Any]:
+    """Returns the values of a column; times as numbers, as Python does not know them all."""
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    elif pa.types.is_date(column.type):
+        column = column.cast(pa.int32())
+    return list(column.to_pylist())
+
+
 def renamed(keys: pa.Table, columns: Mapping[str, str]) -> pa.Table:
     """Returns keys under the column names of a table; `columns` maps each of these to the name in `keys`."""
     return pa.table({column: keys[name] for column, name in columns.items()})

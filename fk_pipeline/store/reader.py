@@ -253,24 +253,28 @@ class TableReader:
             return None
         return self.frame_of(rows, table, names) if len(rows) > self.few else self._local(rows, table, names)
 
-    def exactly(self, name: str, keys: RowSet, columns: Mapping[str, str]) -> Materialised:
+    def exactly(self, name: str, keys: RowSet, columns: Mapping[str, str], needed: Sequence[str] = ()) -> Materialised:
         """Returns the rows of a table with some keys, and no others, computed once.
 
         Args:
             name: the table.
             keys: rows with the keys.
             columns: per key column of the table, its name in `keys`.
+            needed: the columns to return besides the key columns; all columns if empty.
         """
         table = self._tables[name]
-        rows = self._looked_up(table, keys, columns, (), table.names)
+        names = [*dict.fromkeys([*columns, *needed])] if needed else table.names
+        rows = self._looked_up(table, keys, columns, (), names)
         if rows is not None and len(rows) <= self.few:
             wanted = keys.values([*dict.fromkeys(columns.values())])
             assert wanted is not None
             rows = having(rows, renamed(wanted, columns))
-            return Materialised(lambda: self.frame_of(rows, table, table.names), local=rows)
-        found = self.with_keys(name, keys, columns) if rows is None else self.frame_of(rows, table, table.names)
+            return Materialised(lambda: self.frame_of(rows, table, names), local=rows)
+        found = (
+            self.with_keys(name, keys, columns, needed=needed) if rows is None else self.frame_of(rows, table, names)
+        )
         joined = found.join(keys_as(keys.frame, columns), [*columns], "left_semi")  # puts what it joins by first
-        return self.cached(joined.select(*map(quote, table.names)), None)
+        return self.cached(joined.select(*map(quote, names)), None)
 
     def held(self, rows: pa.Table, columns: Sequence[tuple[str, str]]) -> Materialised:
         """Returns rows that are in the driver; `columns` are their names and types."""

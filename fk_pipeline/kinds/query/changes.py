@@ -18,7 +18,7 @@ from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.kinds.query.blocks import IS_NOW
 from fk_pipeline.kinds.query.relations import Snapshot, TableRead
 from fk_pipeline.spec import quote
-from fk_pipeline.store.local import having, lacking, renamed
+from fk_pipeline.store.local import having, lacking, plain, renamed
 from fk_pipeline.store.reader import keys_as
 from fk_pipeline.store.schemas import Table
 
@@ -110,11 +110,11 @@ def _ends(feed: pa.Table, relation: TableRead) -> tuple[pa.Table, pa.Table, pa.T
     order = [*zip(feed[_VERSION].to_pylist(), (not one for one in was), range(len(was)), strict=True)]
     rows = feed.select(relation.table.names)
     found: dict[tuple[object, ...], list[tuple[int, bool, int]]] = {}
-    for key, place in zip(zip(*(_plain(rows[one]) for one in relation.keys), strict=True), order, strict=True):
+    for key, place in zip(zip(*(plain(rows[one]) for one in relation.keys), strict=True), order, strict=True):
         found.setdefault(key, []).append(place)
     ends = {key: (min(some)[2], max(some)[2]) for key, some in found.items()}
     pairs = [(first if was[first] else None, None if was[last] else last) for first, last in ends.values()]
-    values = [_plain(rows[one]) for one in rows.column_names]
+    values = [plain(rows[one]) for one in rows.column_names]
     pairs = [(old, new) for old, new in pairs if old is None or new is None or any(v[old] != v[new] for v in values)]
     pairs = [pair for pair in pairs if pair != (None, None)]
     places = [pa.array([one for one in some if one is not None], pa.int64()) for some in zip(*pairs, strict=True)]
@@ -149,15 +149,6 @@ def _asked(versions: RowSet, relation: TableRead) -> pa.Table:
     without = " OR ".join(f"{key} IS NULL" for key in keys)
     rows = versions.frame.where(f"{OLD} IS NULL OR {MORE} <> 0 OR {without}")
     return rows.selectExpr(*keys, there, MORE).toArrow()
-
-
-def _plain(column: pa.ChunkedArray) -> list[object]:
-    """Returns the values of a column; times as numbers, as Python does not know them all."""
-    if pa.types.is_timestamp(column.type):
-        column = column.cast(pa.int64())
-    elif pa.types.is_date(column.type):
-        column = column.cast(pa.int32())
-    return list(column.to_pylist())
 
 
 def _versions(feed: DataFrame, relation: TableRead) -> DataFrame:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,10 +26,11 @@ from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.kinds.query.blocks import Alias, Block, Unit
 from fk_pipeline.kinds.query.changes import NEW, OLD, Changes, of_step, of_versions
+from fk_pipeline.kinds.query.expected import Expected
 from fk_pipeline.kinds.query.kind import ADDED, REMOVED, RESULT, VERSIONS, WRITTEN
+from fk_pipeline.kinds.query.refresh import Refresh
 from fk_pipeline.kinds.query.relations import Snapshot, TableRead
 from fk_pipeline.kinds.query.spec import QuerySpec
-from fk_pipeline.kinds.query.stages import Refresh
 from fk_pipeline.kinds.query.tables import layout_of
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.clock import Clock, moment_of
@@ -218,43 +218,39 @@ class Supposed(Snapshot):
         return self.reader.cached(self.rows(name).join(wanted, [*columns], "left_semi"), None)
 
 
-class _What(Refresh):
-    """A refresh of a block over supposed changes."""
+class _What:
+    """What a block would be after supposed changes.
+
+    Attributes:
+        refresh: the block, and what it reads as it is.
+        expected: its rows with the changes.
+        unknown: the tables of its FROM that a new row, of which only the key is known, may be joined to anywhere.
+    """
 
     def __init__(self, read: Reader, changed: Mapping[str, RowSet], new: str = "") -> None:
         """Takes the changes; `new` is an input with a new row of which only the key is known."""
-        super().__init__(read)
-        self.changes = {
-            name: of_versions(read, self.relations[name], rows)
-            for name, rows in changed.items()
-            if name in self.block.relations
+        self.refresh = Refresh(read)
+        block, relations = self.refresh.block, self.refresh.relations
+        changes = {
+            name: of_versions(read, relations[name], rows) for name, rows in changed.items() if name in block.relations
         }
         self.unknown: tuple[str, ...] = ()
-        self.found: RowSet | None = None
-        if new in self.block.relations:
-            aliases = tuple(_by_key(one, self.block, self.relations[new]) for one in self.block.aliases)
-            both = zip(aliases, self.block.aliases, strict=True)
-            self.unknown = tuple(one.name for one, was in both if one.path == _NONE != was.path)
-            by_name = {one.name: one for one in aliases}
-            branches = tuple(
-                replace(one, aliases=tuple(by_name[alias.name] for alias in one.aliases)) for one in self.block.branches
-            )
-            self.block = replace(self.block, aliases=aliases, branches=branches)
+        if new in block.relations:
+            block, self.unknown = _by_keys(block, relations[new])
+        snapshot = Supposed(self.refresh.snapshot, changes)
+        read.on_release(snapshot.reader.release)
+        self.expected = Expected(self.refresh, block, snapshot, changes)
 
-    @cached_property
-    def snapshot(self) -> Snapshot:
-        """What the block reads, with the changes."""
-        found = Supposed(super().snapshot, self.changes)
-        self.read.on_release(found.reader.release)
-        return found
 
-    def _anchors(self) -> RowSet:
-        self.found = super()._anchors()
-        return self.found
-
-    def anchors(self) -> RowSet:
-        """Returns the keys of the anchors whose joined rows may differ."""
-        return self._anchors() if self.found is None else self.found
+def _by_keys(block: Block, relation: TableRead) -> tuple[Block, tuple[str, ...]]:
+    """Returns a block that joins a table by its key alone, and the aliases of it that are not joined by that."""
+    aliases = tuple(_by_key(one, block, relation) for one in block.aliases)
+    unknown = tuple(one.name for one, was in zip(aliases, block.aliases, strict=True) if one.path == _NONE != was.path)
+    by_name = {one.name: one for one in aliases}
+    branches = tuple(
+        replace(one, aliases=tuple(by_name[alias.name] for alias in one.aliases)) for one in block.branches
+    )
+    return replace(block, aliases=aliases, branches=branches), unknown
 
 
 _NONE = ("FALSE",)
@@ -394,23 +390,24 @@ class _Supposing:
                 continue
             what = _What(self._reading(block.name), reached, self.name if new else "")
             if new and block.unit not in (Unit.ROW, Unit.UNION):
-                number = _number(what.anchors())
+                number = _number(what.expected.anchors)
                 told.append(BlockImpact(block.name, block.anchor.relation, block.unit, number, 0, {}, what.unknown))
                 continue  # which groups they come to is not known
-            part, columns = what.changed_part(), [*map(quote, self.tables[block.name].names)]
-            stored = what.read.read(block.name).select(*columns)
+            part, columns = what.expected.changed_part(), [*map(quote, self.tables[block.name].names)]
+            stored = what.refresh.read.read(block.name).select(*columns)
             if part.keys is not None and part.keys.at_most and part.columns:
                 same = {one: one for one in part.columns}
-                stored = what.read.with_keys(block.name, part.keys, same)
+                stored = what.refresh.read.with_keys(block.name, part.keys, same)
                 stored = stored.join(part.keys.frame.select(*map(quote, same)), [*same], "left_semi").select(*columns)
             else:
                 stored = stored.limit(0)
             names = [*dict.fromkeys((*self.tables[block.name].keys, *block.columns))]
             computed = part.rows.where(f"{s.HASH} IS NOT NULL") if exact else None
-            rows = what.read.cached(_both(stored, computed, names, [*self.tables[block.name].keys], s.HASH), None)
+            both = _both(stored, computed, names, [*self.tables[block.name].keys], s.HASH)
+            rows = what.refresh.read.cached(both, None)
             reached[block.name] = rows
             units = 0 if part.keys is None else _number(part.keys)
-            anchors = _number(what.anchors())
+            anchors = _number(what.expected.anchors)
             numbers = _effects(rows.frame, exact=exact)
             told.append(
                 BlockImpact(block.name, block.anchor.relation, block.unit, anchors, units, numbers, what.unknown)

@@ -100,7 +100,7 @@ def _types(spec: QuerySpec, tables: Mapping[str, Table], relation: str) -> dict[
     return {name.lower(): kind.upper() for name, kind in columns}
 
 
-_COMPARED = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "STRING", "DATE", "TIMESTAMP", "BOOLEAN")
+_COMPARED = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "STRING", "BINARY", "DATE", "TIMESTAMP", "BOOLEAN")
 
 
 def is_compared_as_stored(kind: str) -> bool:

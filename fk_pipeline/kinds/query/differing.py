@@ -1,0 +1,98 @@
+"""What differs between the rows that a block must have and those that are stored: few in the driver, many by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from fk_pipeline.effects import RowSet
+from fk_pipeline.kinds.query.blocks import ROW, Unit
+from fk_pipeline.kinds.query.expected import ExpectedRows
+from fk_pipeline.kinds.query.kind import ADDED, REMOVED, WRITTEN
+from fk_pipeline.kinds.query.refresh import Refresh
+from fk_pipeline.spec import quote
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.local import plain
+from fk_pipeline.store.sizes import UNKNOWN
+
+DECIDED = "_fk_decision"
+"""The column of rows to be written with what becomes of them: `ADDED`, `WRITTEN` or `REMOVED`."""
+
+_BEFORE = "_fk_before"
+
+
+def all_as_new(refresh: Refresh, rows: DataFrame) -> RowSet:
+    """Returns rows of a block of which none is stored, to be written as they are computed."""
+    new = rows.selectExpr("*", f"'{ADDED}' AS {DECIDED}", f"FALSE AS {s.DELETED}", *_marks(refresh))
+    return refresh.read.planned(new, UNKNOWN)
+
+
+def differing(refresh: Refresh, wanted: ExpectedRows) -> RowSet:
+    """Returns the rows that differ from what is stored, and the keys of those that are gone, which are `s.DELETED`."""
+    is_one = wanted.keys is None and refresh.block.unit is Unit.GROUP and not refresh.block.by
+    if wanted.keys is None and not is_one:
+        return refresh.read.cached(_by_spark(refresh, wanted.rows, refresh.read.read(refresh.table.name)), None)
+    expected = refresh.read.cached(wanted.rows, None)
+    keys, columns = wanted.keys, wanted.columns
+    if keys is None and expected.at_most == 1:  # it stands in place of the only row
+        keys, columns = expected, (ROW,)
+    if keys is None:
+        return refresh.read.cached(_by_spark(refresh, expected.frame, refresh.read.read(refresh.table.name)), None)
+    same, needed = {column: column for column in columns}, [*refresh.table.keys, s.HASH, *refresh.kept]
+    is_some = keys.at_most and refresh.read.rows(refresh.table.name)
+    stored = refresh.read.exactly(refresh.table.name, keys, same, needed) if is_some else None
+    if expected.local is None or (stored is not None and stored.local is None):
+        before = refresh.read.read(refresh.table.name).limit(0) if stored is None else stored.frame
+        return refresh.read.cached(_by_spark(refresh, expected.frame, before), None)
+    rows = _here(refresh, expected.local, None if stored is None else stored.local)
+    kinds = dict(refresh.table.columns) | {DECIDED: "STRING", s.DELETED: "BOOLEAN"}
+    return refresh.read.held(rows, [(name, kinds[name]) for name in rows.column_names])
+
+
+def _marks(refresh: Refresh) -> tuple[str, str]:
+    """SQL: the batch that a commit is of, and the time."""
+    return f"{int(refresh.read.known[-1])} AS {s.BATCH}", f"CURRENT_TIMESTAMP() AS {s.CHANGED_AT}"
+
+
+def _by_spark(refresh: Refresh, expected: DataFrame, stored: DataFrame) -> DataFrame:
+    """Returns the rows of `differing`, where these are many."""
+    keys, compared = [*refresh.table.keys], f"STRUCT({', '.join((s.HASH, *refresh.kept))})"
+    before = stored.selectExpr(*map(quote, keys), f"{compared} AS {_BEFORE}")
+    both = expected.join(before, keys, "full")
+    differs = f"IF({s.HASH} IS NULL, {_BEFORE} IS NOT NULL, NOT ({compared} <=> {_BEFORE}))"
+    decided = f"CASE WHEN {s.HASH} IS NULL THEN '{REMOVED}' WHEN {_BEFORE} IS NULL THEN '{ADDED}' ELSE '{WRITTEN}' END"
+    told = (f"{decided} AS {DECIDED}", f"{s.HASH} IS NULL AS {s.DELETED}")
+    return both.where(differs).selectExpr("*", *told, *_marks(refresh)).drop(_BEFORE)
+
+
+def _here(refresh: Refresh, expected: pa.Table, stored: pa.Table | None) -> pa.Table:
+    """Returns the rows of `differing`, which are few; `stored`: None if there are none."""
+    keys, compared = [*refresh.table.keys], [s.HASH, *refresh.kept]
+    stored = expected.slice(0, 0) if stored is None else stored
+    places, decisions = list[int](), list[str]()
+    before = dict(zip(_values(stored, keys), enumerate(_values(stored, compared)), strict=True))
+    for place, (key, values) in enumerate(zip(_values(expected, keys), _values(expected, compared), strict=True)):
+        _, was = before.pop(key, (0, None))
+        if values != was:
+            places.append(place)
+            decisions.append(ADDED if was is None else WRITTEN)
+    gone = stored.select(keys).take(pa.array([place for place, _ in before.values()], pa.int64()))
+    rows = pa.concat_tables([expected.take(pa.array(places, pa.int64())), gone], promote_options="permissive")
+    rows = rows.cast(pa.schema([one.with_nullable(True) for one in expected.schema]))
+    made = {
+        DECIDED: pa.array([*decisions, *[REMOVED] * len(gone)], pa.string()),
+        s.DELETED: pa.array([False] * len(places) + [True] * len(gone), pa.bool_()),
+        s.BATCH: pa.repeat(pa.scalar(int(refresh.read.known[-1]), pa.int32()), len(rows)),
+        s.CHANGED_AT: pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", "UTC")), len(rows)),
+    }
+    for name, column in made.items():
+        rows = rows.append_column(name, column)
+    return rows.combine_chunks()
+
+
+def _values(rows: pa.Table, names: Sequence[str]) -> list[tuple[object, ...]]:
+    """Returns the values of some columns, a tuple per row."""
+    return [*zip(*(plain(rows[name]) for name in names), strict=True)] if len(rows) else []

@@ -1,0 +1,84 @@
+"""A block between two versions of what it reads: those of its last commit, and the newest ones."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from pyspark.sql import DataFrame
+
+from fk_pipeline.blocks.hashing import with_row_hash
+from fk_pipeline.cdc.table_versions import Seen
+from fk_pipeline.effects import Reader
+from fk_pipeline.kinds.query.blocks import GROUP_VALUE, PART, ROW, Block
+from fk_pipeline.kinds.query.relations import Snapshot, more_columns, relations, row_key
+from fk_pipeline.kinds.query.since import seen_then
+from fk_pipeline.kinds.query.spec import QuerySpec
+from fk_pipeline.kinds.query.sums import ROWS, sums_of
+from fk_pipeline.spec import quote
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.reader import ABSENT
+
+
+class Refresh:
+    """What a stage of a block reads.
+
+    Attributes:
+        read: the reader of the stage.
+        block: the block, of the pipeline `spec`.
+        tables: the tables of all blocks by name; `table` is that of this block.
+        sums: how its groups are kept by arithmetic; None: they are not.
+        relations: what the block reads, by name.
+        now: the newest version of each; None of one that has no table.
+        facts: what its last commit says; empty: there is none.
+        then: the version of each that this commit stands for.
+        more: the columns by which its rows are told apart, and found again (`more_columns`).
+    """
+
+    def __init__(self, read: Reader) -> None:
+        spec: QuerySpec = read.spec
+        self.read, self.spec = read, spec
+        self.block: Block = spec.blocks.block(read.stage)
+        self.tables = {one.name: read.table_of(one.name) for one in spec.blocks.blocks}
+        self.table = self.tables[self.block.name]
+        self.sums = sums_of(self.block) if ROWS in self.table.names else None
+        earlier = {name: self.tables[name] for name in self.block.relations if name in self.tables}
+        self.relations = relations(spec, earlier, self.block)
+        self.now: dict[str, Seen | None] = {name: read.seen(name) for name in self.block.relations}
+        self.facts = read.metadata(self.block.name)
+        self.then = {name: seen_then(self.facts, name, found) for name, found in self.now.items()}
+        self.session = read.read(self.block.name).sparkSession
+        self.more = more_columns(spec, self.tables, self.block, self.relations)
+
+    @property
+    def moved(self) -> list[str]:
+        """The relations that have another version than then."""
+        return [name for name, after in self.now.items() if self.then[name] != after]
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """What the block reads, at the newest versions."""
+        places = {name: seen.location for name, seen in self.now.items() if seen is not None}
+        at = {name: ABSENT if seen is None else seen.version for name, seen in self.now.items()}
+        found = Snapshot(self.session, self.relations, places, at, self.read.sizes)
+        self.read.on_release(found.reader.release)
+        return found
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The hidden columns of groups that are kept by arithmetic: name and SQL."""
+        return {} if self.sums is None else self.sums.numbers(dict(self.table.columns))
+
+    def hashed(self, rows: DataFrame) -> DataFrame:
+        """Returns rows of the block with the hashes of key, partition and values."""
+        names = self.table.names
+        if PART in names and PART not in rows.columns:
+            rows = with_row_hash(rows, PART, group_values(self.block), "FALSE")
+        if ROW in names and ROW not in rows.columns:
+            rows = with_row_hash(rows, ROW, row_key(rows, self.block), "FALSE")
+        rows = with_row_hash(rows, s.HASH, self.block.columns, "FALSE")
+        return rows.select(*[quote(name) for name in names if name not in (s.BATCH, s.CHANGED_AT)])
+
+
+def group_values(block: Block) -> list[str]:
+    """Returns the names of the columns with the values of a group or partition."""
+    return [GROUP_VALUE.format(number) for number in range(len(block.by))]
