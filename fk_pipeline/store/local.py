@@ -1,13 +1,17 @@
-"""Reads rows of a table in the driver with Arrow: planning and running a Spark job takes several times as long."""
+"""Reads rows of a table in the driver: planning and running a Spark job takes several times as long.
+
+DuckDB looks up keys in Parquet files; which files may have them the log of the table tells (ADR 0052).
+"""
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import reduce
-from typing import Any
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,11 +19,14 @@ import pyarrow.parquet as pq
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from fk_pipeline.parquet_files import ALIKE, ALIKE_IN_OURS, DAMAGED, at_once, is_alike, is_exact, typed
+from fk_pipeline.parquet_files import ALIKE, ALIKE_IN_OURS, DAMAGED, is_alike, is_exact
 from fk_pipeline.store.deletion_vectors import AT, IN
 from fk_pipeline.store.logs import PlainFiles
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import InRange, Within
+
+if TYPE_CHECKING:
+    import duckdb
 
 READERS = 2
 """The number of files that are read at once. Each reader holds the wanted columns of a row group as stored (in
@@ -31,32 +38,26 @@ FOUND_AT = (pa.field(IN, pa.string()), pa.field(AT, pa.int64()))
 
 @dataclass(frozen=True)
 class _Asked:
-    """The wanted values of a column: ascending, without nulls; and whether null is wanted, too."""
+    """The wanted values of a column, each once and without nulls; and whether null is wanted, too."""
 
-    values: list[Any]
     array: pa.Array
     null: bool
 
     @classmethod
     def of(cls, values: pa.ChunkedArray, kind: pa.DataType, *, nulls: bool) -> _Asked:
         """Returns the values, converted to the type of the column; a null among them is wanted if `nulls` says so."""
-        array = _ordered(values.cast(kind)).unique().drop_null()
-        array = array.take(pc.sort_indices(array))
-        return cls(array.to_pylist(), array, nulls and values.null_count > 0)
+        array = values.cast(kind).unique().drop_null()
+        return cls(array, nulls and values.null_count > 0)
+
+    @cached_property
+    def ordered(self) -> list[Any]:
+        """The values in ascending order, as `ends_of` has them."""
+        values = _ordered(self.array)
+        return list(values.take(pc.sort_indices(values)).to_pylist())
 
     def are_between(self, low: Any, high: Any) -> bool:
         """Returns whether a wanted value is between two values, which may be such values."""
-        return bisect_left(self.values, low) < bisect_right(self.values, high)
-
-    def among(self, column: pa.Array) -> pa.Array:
-        """Returns a mask of the rows with a wanted value; compares only values between their minimum and maximum."""
-        column = _ordered(column)
-        ends = pc.min_max(column).as_py()
-        if ends["min"] is None:
-            return pa.repeat(self.null, len(column))
-        low = bisect_left(self.values, ends["min"])
-        found = pc.is_in(column, self.array.slice(low, bisect_right(self.values, ends["max"]) - low))
-        return pc.or_(found, pc.is_null(column)) if self.null else found
+        return bisect_left(self.ordered, low) < bisect_right(self.ordered, high)
 
 
 def read_here(files: PlainFiles, columns: Sequence[str], within: Within, sizes: Sizes) -> pa.Table | None:
@@ -198,21 +199,70 @@ def _search(
 
 def _chosen(files: PlainFiles, search: _Search) -> pa.Table | None:
     """Returns the rows that a search finds; None if Spark has to read them."""
+    import duckdb
 
-    def found(path: str) -> list[pa.Table] | None:
-        return search.through(path, files.deleted_in(path))
+    try:
+        return _found(files, search)
+    except duckdb.Error:  # of a file that is damaged or gone, or has a text that is none: Spark reports it
+        return None
 
-    with ThreadPoolExecutor(min(READERS, pa.cpu_count())) as pool:
-        parts = list(pool.map(found, files.paths))
-    rows = [search.found_columns.empty_table()]
-    for part in parts:
-        if part is None:
+
+def _found(files: PlainFiles, search: _Search) -> pa.Table | None:
+    alike: dict[frozenset[str], list[str]] = {}
+    for path in files.paths:
+        there, inexact = _columns_in(path)
+        if any(one in path for one in _PATTERN) or (search.times and not inexact.isdisjoint(search.needed)):
             return None
-        rows += part
+        alike.setdefault(there.intersection(search.needed), []).append(path)
+    rows = [search.found_columns.empty_table()]
+    with closing(_duckdb().cursor()) as cursor:
+        for place, (name, asked) in enumerate(search.asked.items()):
+            cursor.register(_ASKED.format(place), pa.table({name: asked.array}))
+        for there, paths in alike.items():
+            deleted = {path: marked for path in paths if len(marked := files.deleted_in(path))}
+            for part in search.through(cursor, paths, there):
+                rows.append(search.typed(_living(part, deleted)))
+                if sum(one.nbytes for one in rows) > search.sizes.found_bytes:
+                    return None
     return pa.concat_tables(rows).combine_chunks()
 
 
-@dataclass
+def _living(rows: pa.Table, deleted: Mapping[str, pa.Array]) -> pa.Table:
+    """Returns rows without deleted ones; `deleted`: per file the indices of these."""
+    for path, marked in deleted.items() if len(rows) else ():
+        gone = pc.and_(pc.equal(rows[_PATH], path), pc.is_in(rows[AT], marked))
+        rows = rows.filter(pc.invert(gone))
+    return rows
+
+
+_ASKED, _PATH, _PATTERN = "fk_asked_{}", "_fk_path", "*?[{"
+"""What DuckDB calls the wanted values and the path of a file; and the letters of a path that it takes for a pattern."""
+
+
+@lru_cache(maxsize=20_000)
+def _columns_in(path: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Returns the columns of a file, and those of them that Spark may read otherwise (`is_exact`)."""
+    with pq.ParquetFile(path) as file:
+        names = frozenset(file.schema_arrow.names)
+        inexact = frozenset(name for name in names if not is_exact(file.metadata, {name}))
+    return names, inexact
+
+
+@cache
+def _duckdb_of(_process: int) -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    connection = duckdb.connect(":memory:", config={"threads": READERS, "temp_directory": ""})
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
+def _duckdb() -> duckdb.DuckDBPyConnection:
+    """Returns the database of this process, which stores nothing; each work takes a cursor of it."""
+    return _duckdb_of(os.getpid())
+
+
+@dataclass(frozen=True)
 class _Search:
     """A search through files.
 
@@ -222,9 +272,8 @@ class _Search:
         asked: per column, the wanted values.
         within: ranges of wanted values.
         times: whether there may be dates or timestamps among the columns.
-        sizes: the limits for decoded and for found rows.
+        sizes: the limit for found rows.
         placed: whether the places of the rows are wanted, too.
-        found: bytes that were found so far.
     """
 
     wanted: pa.Schema
@@ -234,7 +283,6 @@ class _Search:
     times: bool
     sizes: Sizes
     placed: bool = False
-    found: int = 0
 
     @property
     def found_columns(self) -> pa.Schema:
@@ -244,7 +292,7 @@ class _Search:
     def bytes_of(self, path: str) -> int:
         """Returns the bytes that a search through a file reads: the columns of row groups that may have wanted rows."""
         metadata = pq.read_metadata(path)
-        needed, places = self._needed, places_of(metadata, self.compared.names)
+        needed, places = self.needed, places_of(metadata, self.compared.names)
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         return sum(
             group.column(i).total_compressed_size
@@ -254,51 +302,56 @@ class _Search:
             if any(f"{group.column(i).path_in_schema}.".startswith(f"{name}.") for name in needed)
         )
 
-    def through(self, path: str, marked: pa.Array) -> list[pa.Table] | None:
-        """Returns the wanted rows of a file without deleted ones; None if Spark must read it or there are too many."""
-        with pq.ParquetFile(path) as file:
-            if self.times and not is_exact(file.metadata, {*self.wanted.names, *self.compared.names}):
-                return None
-            parts = []
-            for part in self._taken(file, path.rsplit("/", 1)[1], marked):
-                parts.append(part)
-                self.found += part.nbytes
-                if self.found > self.sizes.found_bytes:
-                    return None
-            return parts
+    def through(
+        self, cursor: duckdb.DuckDBPyConnection, paths: Sequence[str], there: Collection[str]
+    ) -> Iterator[pa.Table]:
+        """Yields the wanted rows of files, in parts, each with its path and its index; deleted ones are among them.
 
-    def _taken(self, file: pq.ParquetFile, name: str, marked: pa.Array) -> Iterator[pa.Table]:
-        """Yields the wanted rows of a file in parts; a column that the file does not have is null."""
-        there = set(file.schema_arrow.names)
-        for start, batch in self._batches(file, [one for one in self._needed if one in there]):
-            places = pc.indices_nonzero(pc.fill_null(self._meeting(batch), False))
-            if len(marked) and len(places):
-                places = places.filter(pc.invert(pc.is_in(pc.add(places.cast(pa.int64()), start), marked)))
-            if len(places):
-                rows = typed(batch, self.wanted).take(places)
-                if self.placed:
-                    at = [pa.repeat(name, len(places)), pc.add(places.cast(pa.int64()), start)]
-                    rows = rows.append_column(FOUND_AT[0], at[0]).append_column(FOUND_AT[1], at[1])
-                yield rows
+        Args:
+            cursor: of DuckDB, which knows the wanted values.
+            paths: the files.
+            there: the columns that they have; others are null.
+        """
+        columns = [_name(one) for one in self.wanted.names if one in there]
+        files = ", ".join(map(_text, paths))
+        rows = f"read_parquet([{files}], filename = '{_PATH}', file_row_number = true)"
+        conditions = [*self._conditions(there)] or ["TRUE"]
+        sql = f"SELECT {', '.join((*columns, _PATH, f'file_row_number AS {AT}'))} FROM {rows}"
+        for part in cursor.sql(f"{sql} WHERE {' AND '.join(conditions)}").to_arrow_reader(self.sizes.decoded_rows):
+            yield pa.Table.from_batches([part])
+
+    def _conditions(self, there: Collection[str]) -> Iterator[str]:
+        """Yields what wanted rows meet, as DuckDB's SQL."""
+        for place, (name, asked) in enumerate(self.asked.items()):
+            if name not in there:
+                yield "TRUE" if asked.null else "FALSE"
+                continue
+            among = f"{_name(name)} IN (SELECT {_name(name)} FROM {_ASKED.format(place)})"
+            yield f"({among} OR {_name(name)} IS NULL)" if asked.null else among
+        for one in self.within:
+            column, kind = _name(one.column) if one.column in there else "NULL", self.compared.field(one.column).type
+            yield f"{column} IS NOT NULL"
+            for sign, end in ((">=", one.low), ("<", one.high)):
+                if end is not None:
+                    yield f"{column} {sign} {_constant(end, kind)}"
+
+    def typed(self, rows: pa.Table) -> pa.Table:
+        """Returns rows that were found with Spark's types."""
+        there = {*rows.column_names}
+        columns = [
+            rows[one.name].cast(one.type) if one.name in there else pa.nulls(len(rows), one.type) for one in self.wanted
+        ]
+        found = pa.Table.from_arrays(columns, schema=self.wanted)
+        found.validate(full=True)  # a text may be none
+        if not self.placed:
+            return found
+        names, at = pc.replace_substring_regex(rows[_PATH], ".*/", ""), rows[AT].cast(pa.int64())
+        return found.append_column(FOUND_AT[0], names).append_column(FOUND_AT[1], at)
 
     @property
-    def _needed(self) -> list[str]:
+    def needed(self) -> list[str]:
         """The columns to read."""
         return [*dict.fromkeys([*self.wanted.names, *self.compared.names])]
-
-    def _batches(self, file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yields the rows of the row groups that may have wanted ones, in parts, with the index of their first row."""
-        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-        size = at_once(file.metadata, self.sizes.decoded_rows, self.sizes.decoded_bytes)
-        places = places_of(file.metadata, self.compared.names)
-        start = 0
-        for number, group in enumerate(groups):
-            if self._may_have(group, places):
-                at = start
-                for batch in file.iter_batches(size, [number], columns=columns, use_threads=False):
-                    yield at, batch
-                    at += len(batch)
-            start += group.num_rows
 
     def _may_have(self, group: pq.RowGroupMetaData, places: Mapping[str, int]) -> bool:
         """Returns whether a row group may have wanted rows, by the bounds of its columns, given their places."""
@@ -316,15 +369,21 @@ class _Search:
                     return False
         return True
 
-    def _meeting(self, rows: pa.RecordBatch) -> pa.Array:
-        """Returns a mask of the wanted rows."""
-        masks = [asked.among(rows[name].cast(self.compared.field(name).type)) for name, asked in self.asked.items()]
-        for one in self.within:
-            values = _ordered(rows[one.column].cast(self.compared.field(one.column).type))
-            masks.append(pc.is_valid(values))
-            masks += [] if one.low is None else [pc.greater_equal(values, one.low)]
-            masks += [] if one.high is None else [pc.less(values, one.high)]
-        return reduce(pc.and_, masks)
+
+def _name(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _constant(value: int, kind: pa.DataType) -> str:
+    """Returns a number, or a timestamp by its microseconds since 1970, as DuckDB's SQL."""
+    if not pa.types.is_timestamp(kind):
+        return str(value)
+    moment = f"make_timestamp({value})"
+    return moment if kind.tz is None else f"{moment}::TIMESTAMPTZ"
 
 
 def places_of(metadata: pq.FileMetaData, columns: Sequence[str]) -> dict[str, int]:
