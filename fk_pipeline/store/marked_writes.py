@@ -50,6 +50,10 @@ class Merge:
     counts: Mapping[str, int]
 
 
+NOTHING = Merge(pa.table({IN: pa.array([], pa.string()), AT: pa.array([], pa.int64())}), pa.table({}), {})
+"""A merge of no rows, for the facts that a commit carries."""
+
+
 def merge_of(rows: pa.Table, found: pa.Table, table: Table, columns: pa.Schema, *, delete_when: str | None) -> Merge:
     """Returns what a merge changes.
 

@@ -27,7 +27,7 @@ from fk_pipeline.parquet_files import DAMAGED
 from fk_pipeline.spec import quote
 from fk_pipeline.store import faults
 from fk_pipeline.store.driver_writes import DriverWriter, arrow_columns, one_per_key
-from fk_pipeline.store.marked_writes import MarkedWriter, merge_of
+from fk_pipeline.store.marked_writes import NOTHING, MarkedWriter, merge_of
 from fk_pipeline.store.schemas import DELETION_VECTORS, Table
 from fk_pipeline.store.settings import RECORDED, file_settings, settings
 from fk_pipeline.store.sizes import Sizes
@@ -106,9 +106,21 @@ class Warehouse(StoredTables):
         """Makes a commit without rows, for the facts that it carries; creates the table if it does not exist."""
         if self.may_append_here(table, 0):
             self.append_here(self._columns(table).empty_table(), table, info)
-        else:
+        elif not self._told_here(table, info):
             with settings(self.session, RECORDED):
                 self.append(empty(self.session, table.columns), table, info)
+
+    def _told_here(self, table: Table, info: CommitInfo) -> bool:
+        """Makes a commit without rows to a table with deletion vectors from the driver; returns whether it did."""
+        path = self.path(table.name)
+        stored = self.logs.table(path)
+        if stored is None or not self.may_merge_here(table, 0):
+            return False
+        with committing(table, info):
+            if not self._marked.commit(path, stored, stored.version(), NOTHING, table, info.as_json()):
+                return False
+        self.logs.keep(path, stored)
+        return True
 
     def append(self, frame: DataFrame, table: Table, info: CommitInfo, *, cut: bool = False) -> None:
         """Appends rows; creates the table if it does not exist.

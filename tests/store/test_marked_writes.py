@@ -159,6 +159,19 @@ def test_a_table_that_the_driver_created_and_that_grew_goes_on_without_spark(
     assert [row[1:3] for row in feed(warehouse, 6)] == [("delete", "2"), ("delete", "4"), ("insert", "2")]
 
 
+def test_a_commit_without_rows_carries_its_facts(large: Warehouse, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert merged(large, rows((1, 2, "gone")))
+    version = large.version("state") or 0
+    monkeypatch.setattr(large, "append", lambda *_: pytest.fail("Spark has committed"))
+    large.tell(TABLE, INFO)
+    assert large.version("state") == version + 1
+    [told] = commits(large.path("state"), [version + 1])
+    assert (told.stage, told.run_id) == (INFO.stage, INFO.run_id)
+    assert sorted(keys(large)) == [0, 2, 3, 4]
+    assert feed(large, version + 1) == []
+    assert merged(large, rows((2, 3, "gone")))
+
+
 def test_a_version_is_made_once(large: Warehouse, frame: Frame, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     def meanwhile(path: str, version: int) -> Any:
         monkeypatch.undo()
