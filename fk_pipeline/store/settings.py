@@ -31,6 +31,13 @@ SMALL = {
 }
 """Interprets the plan without adapting it, and rewrites files: deletion vectors would take longer."""
 
+MANY = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+"""Spark's own settings, which compile a plan and adapt it."""
+
 ONE_PARTITION = {"spark.sql.shuffle.partitions": "1"}
 """For so few rows that one task shuffles them as quickly as two."""
 
@@ -110,6 +117,16 @@ def settings(session: SparkSession, wanted: Mapping[str, str], *, optional: bool
             except PySparkException:
                 if not optional:
                     raise
+        yield
+
+
+@contextmanager
+def for_many(session: SparkSession) -> Iterator[None]:
+    """Sets back what `SMALL` and `FEW` set, for the part of a piece of work that reads many rows."""
+    name = "spark.sql.shuffle.partitions"
+    with _lock:
+        before, _ = _held.get((id(session), name), (session.conf.get(name, None), {}))
+    with settings(session, MANY | ({} if before is None else {name: before}), optional=True):
         yield
 
 

@@ -11,6 +11,7 @@ A refresh (`docs/concepts/queries.md`) knows nothing of batches. With `then` and
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from fk_pipeline.cdc.table_versions import Seen
@@ -24,6 +25,7 @@ from fk_pipeline.kinds.query.keys import refuse_shared_keys
 from fk_pipeline.kinds.query.kind import ADDED, STANDS_FOR, VERSIONS, standing_for
 from fk_pipeline.kinds.query.refresh import Refresh
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.settings import for_many
 
 
 def block(read: Reader) -> list[Effect]:
@@ -34,8 +36,10 @@ def block(read: Reader) -> list[Effect]:
     chosen = choose(refresh)
     if chosen.why:
         refuse_shared_keys(refresh.spec, refresh.snapshot, refresh.moved)
-    wanted = chosen.expected.whole() if chosen.why else chosen.expected.changed_part()
-    return [_report(refresh, chosen), _upsert(refresh, wanted, _facts(refresh) | {COSTS: chosen.facts})]
+    is_large = bool(chosen.why) and chosen.decision.numbers.read > refresh.read.sizes.small_rows
+    with for_many(refresh.session) if is_large else nullcontext():
+        wanted = chosen.expected.whole() if chosen.why else chosen.expected.changed_part()
+        return [_report(refresh, chosen), _upsert(refresh, wanted, _facts(refresh) | {COSTS: chosen.facts})]
 
 
 def _report(refresh: Refresh, chosen: Chosen) -> Report:
