@@ -70,6 +70,7 @@ class Measured:
         load: of the first load.
         refresh: of the refresh of each round; the first round warms up, and is not among them.
         stages: the part of each block of these.
+        predicted: what `plan` said before each that its blocks should take.
         spark: of Spark's recomputes.
         duckdb: of DuckDB's.
     """
@@ -78,8 +79,15 @@ class Measured:
     load: float = 0
     refresh: list[float] = field(default_factory=list)
     stages: list[dict[str, float]] = field(default_factory=list)
+    predicted: list[dict[str, float]] = field(default_factory=list)
     spark: list[float] = field(default_factory=list)
     duckdb: list[float] = field(default_factory=list)
+
+    def errors(self) -> list[float]:
+        """Returns, per refresh, how wrong the seconds were that `plan` said, as a share of those it took."""
+        both = zip(self.predicted, self.stages, strict=True)
+        totals = [(sum(said.values()), sum(took[one] for one in said if one in took)) for said, took in both]
+        return [abs(said - took) / took for said, took in totals if took]
 
     def medians(self) -> tuple[float, float, float]:
         """Returns the medians of refresh, Spark and DuckDB."""
@@ -204,12 +212,16 @@ class Bench:
         order = [*self.pipelines]
         for number in order if turn % 2 else reversed(order):
             found = self.found[number]
+            ahead = {one.stage: one.forecast for one in self.pipelines[number].plan().stages}
             work = [(one.__name__, partial(one, number)) for one in (self.refresh, self.spark, self.duckdb)]
             taken = {name: seconds(one) for name, one in [*work[turn % 3 :], *work[: turn % 3]]}
             if counts:
                 for name, one in taken.items():
                     getattr(found, name).append(one)
                 found.stages.append({run.stage: run.seconds for run in self.runs})
+                found.predicted.append(
+                    {stage: one.seconds for stage, one in ahead.items() if one is not None and one.seconds is not None}
+                )
             say(f"round {turn}, query {number}: " + ", ".join(f"{name} {one:.2f} s" for name, one in taken.items()))
 
     def check(self) -> None:
@@ -249,6 +261,13 @@ def report(found: dict[int, Measured], refused: dict[int, str]) -> list[str]:
     by_spark, by_other = (statistics.median(one[0] / one[side] for one in medians) for side in (1, 2))
     by_load = statistics.median(one.load / one.medians()[1] for one in found.values())
     lines.append(f"| median ratio | | | | {by_spark:.2f} | {by_other:.1f} | {by_load:.2f} | |")
+    errors = [error for one in found.values() for error in one.errors()]
+    if errors:
+        within = sum(error <= 0.3 for error in errors)
+        told = (
+            f"of {len(errors)} refreshes {within} within 30% of what plan said, median {statistics.median(errors):.0%}"
+        )
+        lines.append(told)
     return [*lines, *(f"query {number} is refused: {why}" for number, why in refused.items())]
 
 

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, reduce
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
+from fk_pipeline.conditions import parsed
 from fk_pipeline.effects import Reader, RowSet
+from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.kinds.query.blocks import ANCHOR, GROUP_VALUE, Alias, Block
 from fk_pipeline.kinds.query.changes import BothVersions, Changes, local_rows
 from fk_pipeline.kinds.query.ranges import passed_range
@@ -38,7 +41,7 @@ class Joins:
     def __init__(self, read: Reader, block: Block, now: Snapshot, changed: Mapping[str, Changes]) -> None:
         """Takes the block, what it reads at the newer versions, and what changed of it since the older ones."""
         self.read, self.block, self.snapshot, self.changes = read, block, now, changed
-        self._found_passed: dict[str, list[tuple[Alias, Sequence[RowSet]]]] = {}
+        self._found_changed: dict[str, list[tuple[Alias, Sequence[RowSet]]]] = {}
 
     def anchors(self) -> RowSet:
         """Returns the keys of the anchors whose joined rows may differ."""
@@ -68,17 +71,16 @@ class Joins:
         Of a table of one row these are, in each table that a condition compares with it, the rows for which the
         condition is another one with the new row than with the old one.
         """
-        both = self.changes[alias.relation].both
-        if not alias.is_single:
-            return [(alias, both)]
-        if alias.name in self._found_passed:
-            return self._found_passed[alias.name]
-        found = self._found_passed[alias.name] = []
-        for of, condition in self.block.compared_with(alias) or ():
-            rows = self.snapshot.rows(self._alias(of).relation)
-            passed = self.read.cached(self._passed(alias, of, condition, rows), None)
-            found.append((self._alias(of), [passed]))
-        return found
+        if alias.name not in self._found_changed:
+            both = self.changes[alias.relation].both
+            found = self._found_changed[alias.name] = []
+            if not alias.is_single:
+                found.append((alias, [self._left(alias, rows) for rows in both]))
+            for of, condition in (self.block.compared_with(alias) or ()) if alias.is_single else ():
+                rows = self.snapshot.rows(self._alias(of).relation)
+                passed = self.read.cached(self._passed(alias, of, condition, rows), None)
+                found.append((self._alias(of), [passed]))
+        return self._found_changed[alias.name]
 
     def _passed(self, single: Alias, of: str, condition: str, rows: DataFrame) -> DataFrame:
         """Returns the rows of a table for which a condition with a table of one row is another one than before.
@@ -107,7 +109,7 @@ class Joins:
             if one.is_single:
                 why = self._of_every_row(one)
             else:
-                why = self._of_absent_rows(one, self.changes[one.relation].both)
+                why = next(filter(None, (self._of_absent_rows(*changed) for changed in self._changed(one))), "")
             if why:
                 return why
         return ""
@@ -254,6 +256,8 @@ class Joins:
     def _traced(self, alias: Alias, rows: Sequence[RowSet]) -> Sequence[RowSet]:
         """Returns the anchors of rows of a table, found along the joins; maybe some more."""
         for child, parent in itertools.pairwise(self.block.steps(alias)):
+            if not any(one.at_most for one in rows):
+                return []
             rows = self._step(child, parent, rows)
         return rows
 
@@ -262,11 +266,42 @@ class Joins:
         names = {of: own for own, of in self._equal(child).items()}
         wanted = self._distinct(rows, child.name, [*names.values()]) if names else None
         if wanted is None or wanted.at_most > self.read.few:
-            return [self.read.cached(self._matching(child, parent, rows, self.snapshot.rows(parent.relation)), None)]
-        found = self.snapshot.with_keys(parent.relation, wanted, names)
+            parents = self._left_by_spark(parent, self.snapshot.rows(parent.relation))
+            return [self.read.cached(self._matching(child, parent, rows, parents), None)]
+        found = self._left(parent, self.snapshot.with_keys(parent.relation, wanted, names))
         if len(names) < len(child.path):  # there are conditions other than the equal columns
             found = self.read.cached(self._matching(child, parent, rows, found.frame), None)
         return [found]
+
+    def _left(self, alias: Alias, rows: RowSet) -> RowSet:
+        """Returns the rows of a table that WHERE leaves, as far as it asks of them alone; perhaps some more.
+
+        The others are joined to nothing, whatever version of another table. Of a table that is joined by LEFT JOIN they
+        matter: without such a row there is one of nulls, which WHERE may leave.
+        """
+        conditions = self._own_conditions(alias)
+        if not conditions:
+            return rows
+        if rows.local is None:
+            return self.read.planned(self._left_by_spark(alias, rows.frame), rows.at_most, cached=True)
+        left, columns = rows.local, self._columns(alias.relation).values()
+        kinds = {name: left.schema.field(name).type for name, kind in columns if is_compared_as_stored(kind)}
+        for one in conditions:
+            with suppress(LeftToSpark):
+                left = left.filter(parsed(_over(one, alias.name, ""), kinds).mask(left))
+        return rows if len(left) == len(rows.local) else self.snapshot.held(alias.relation, left)
+
+    def _left_by_spark(self, alias: Alias, rows: DataFrame) -> DataFrame:
+        """Returns the rows of a table that WHERE leaves (`_left`)."""
+        conditions = " AND ".join(f"({one})" for one in self._own_conditions(alias))
+        if not conditions:
+            return rows
+        name = quote(alias.name)
+        return sql_over({"": rows}, lambda tables: f"SELECT {name}.* FROM {tables['']} AS {name} WHERE {conditions}")
+
+    def _own_conditions(self, alias: Alias) -> list[str]:
+        """Returns what WHERE asks of a table alone; nothing of one that is joined by LEFT JOIN."""
+        return [] if alias.how else self.block.conditions_of(alias.name)
 
     @staticmethod
     def _matching(child: Alias, parent: Alias, rows: Sequence[RowSet], parents: DataFrame) -> DataFrame:
@@ -282,9 +317,9 @@ class Joins:
 
 
 def _over(condition: str, name: str, other: str) -> str:
-    """Returns a condition in which a table has another name."""
+    """Returns a condition in which a table has another name; empty: none."""
     tree = expression_as_written(condition)
     for one in tree.find_all(exp.Column):
         if one.table == name:
-            one.set("table", named(other))
+            one.set("table", named(other) if other else None)
     return tree.sql(DIALECT)

@@ -150,14 +150,21 @@ class Refreshed:
     def _traced(self, part: Block, alias: Alias, rows: Sequence[Row]) -> set[Row] | None:
         """Returns the keys of the anchors of some rows; None if they are joined to rows that have none on the way."""
         self.put("delta", self.columns[alias.relation], rows)
-        steps, path = part.steps(alias), f"`delta` AS `{alias.name}`"
+        steps, path, left = part.steps(alias), f"`delta` AS `{alias.name}`", self._left(part, alias)
         for here, parent in itertools.pairwise(steps):
             on = " AND ".join(f"({one})" for one in here.path) or "TRUE"  # a table of one row
-            none = f"SELECT 1 FROM {path} JOIN {self._none(parent)} ON {on}"
+            none = f"SELECT 1 FROM {path} JOIN {self._none(parent)} ON {on} WHERE {left}"
             if here.may_match_none and self.rows(none):
                 return None
             path += f" JOIN `a_{parent.relation}` AS `{parent.name}` ON {on}"
-        return {*self.rows(f"SELECT {self._key(steps[-1])} FROM {path}")}
+            left += f" AND {self._left(part, parent)}"
+        return {*self.rows(f"SELECT {self._key(steps[-1])} FROM {path} WHERE {left}")}
+
+    @staticmethod
+    def _left(part: Block, alias: Alias) -> str:
+        """SQL: what WHERE asks of a table alone that is not joined by LEFT JOIN."""
+        conditions = [] if alias.how else part.conditions_of(alias.name)
+        return " AND ".join(f"({one})" for one in conditions) or "TRUE"
 
     def _none(self, alias: Alias) -> str:
         nulls = ", ".join(f"NULL AS `{column}`" for column in self.columns[alias.relation])
