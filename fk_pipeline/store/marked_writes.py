@@ -50,8 +50,9 @@ class Merge:
     counts: Mapping[str, int]
 
 
-NOTHING = Merge(pa.table({IN: pa.array([], pa.string()), AT: pa.array([], pa.int64())}), pa.table({}), {})
-"""A merge of no rows, for the facts that a commit carries."""
+def nothing() -> Merge:
+    """Returns a merge of no rows, for the facts that its commit carries."""
+    return Merge(pa.table({IN: pa.array([], pa.string()), AT: pa.array([], pa.int64())}), pa.table({}), {})
 
 
 def merge_of(rows: pa.Table, found: pa.Table, table: Table, columns: pa.Schema, *, delete_when: str | None) -> Merge:

@@ -27,7 +27,7 @@ from fk_pipeline.parquet_files import DAMAGED
 from fk_pipeline.spec import quote
 from fk_pipeline.store import faults
 from fk_pipeline.store.driver_writes import DriverWriter, arrow_columns, one_per_key
-from fk_pipeline.store.marked_writes import NOTHING, MarkedWriter, merge_of
+from fk_pipeline.store.marked_writes import MarkedWriter, merge_of, nothing
 from fk_pipeline.store.schemas import DELETION_VECTORS, Table
 from fk_pipeline.store.settings import RECORDED, file_settings, settings
 from fk_pipeline.store.sizes import Sizes
@@ -117,7 +117,7 @@ class Warehouse(StoredTables):
         if stored is None or not self.may_merge_here(table, 0):
             return False
         with committing(table, info):
-            if not self._marked.commit(path, stored, stored.version(), NOTHING, table, info.as_json()):
+            if not self._marked.commit(path, stored, stored.version(), nothing(), table, info.as_json()):
                 return False
         self.logs.keep(path, stored)
         return True
