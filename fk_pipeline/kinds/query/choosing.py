@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,8 @@ from fk_pipeline.kinds.query.costs import (
     facts_of,
     numbers_of,
     predicted,
+    share_of,
+    share_seen,
 )
 from fk_pipeline.kinds.query.expected import Expected
 from fk_pipeline.kinds.query.keys import why_unclear
@@ -27,6 +29,7 @@ from fk_pipeline.kinds.query.refresh import Refresh
 from fk_pipeline.kinds.query.since import changed_between, lost, why_another, why_lost
 from fk_pipeline.store.ledger.commits import READ
 from fk_pipeline.store.reader import ABSENT
+from fk_pipeline.store.sizes import UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,22 @@ class Chosen:
         why: why it is computed whole; empty: what changes touch is.
         expected: its rows.
         decision: what that should take.
-        facts: what its commit says of this, for later runs.
+        earlier: its earlier runs.
+        share: the share of anchors that changes touch, as it was expected.
     """
 
     why: str
     expected: Expected
     decision: Decision
-    facts: dict[str, Any]
+    earlier: Sequence[Run]
+    share: float
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what the commit says of this, for later runs; the rows of the block are computed."""
+        share, numbers = self.share, self.decision.numbers
+        if not self.why and (touched := self.expected.anchors.at_most) < UNKNOWN:
+            share = share_seen(share, numbers, touched)
+        return facts_of(self.decision, self.earlier, share)
 
 
 def choose(refresh: Refresh) -> Chosen:
@@ -55,7 +67,7 @@ def choose(refresh: Refresh) -> Chosen:
     choosing = _Choosing(refresh)
     why = choosing.why_whole()
     decision = choosing.decided(why)
-    return Chosen(why, choosing.expected, decision, facts_of(decision, choosing.earlier))
+    return Chosen(why, choosing.expected, decision, choosing.earlier, choosing.share)
 
 
 class _Choosing:
@@ -65,6 +77,7 @@ class _Choosing:
         self.refresh, self.spec = refresh, refresh.spec
         self.changes: dict[str, Changes] = {}
         self.decision: Decision | None = None
+        self.share = share_of(refresh.facts)
 
     @cached_property
     def expected(self) -> Expected:
@@ -93,8 +106,17 @@ class _Choosing:
                 return why
             if self.spec.refresh == "incremental" and (why := why_lost(name, self.refresh.then[name], after)):
                 return why  # it is refused before any change is read
-        if why := self._dearer_by_logs():
+        if (why := self._dearer_by_logs()) and not self._may_touch_less():
             return why
+        if unread := self._read_changes():
+            return unread
+        changed = {name: found.number for name, found in self.changes.items()}
+        if why and not self.expected.out_of_reach():  # so few changes are traced to know better
+            self.share = self._share_of(changed)
+        return self._dearer(changed) or self.expected.out_of_reach()
+
+    def _read_changes(self) -> str:
+        """Reads what changed; returns why that is not known, empty if it is."""
         for name, after in self.refresh.now.items():
             before = self.refresh.then[name]
             if before == after or after is None:
@@ -108,8 +130,19 @@ class _Choosing:
             unclear = why_unclear(self.spec, self.refresh.snapshot, name, found)
             if unclear:
                 return unclear
-        changed = {name: found.number for name, found in self.changes.items()}
-        return self._dearer(changed) or self.expected.out_of_reach()
+        return ""
+
+    def _may_touch_less(self) -> bool:
+        """Returns whether few rows changed, and WHERE may leave out many of the anchors that should be touched."""
+        few = sum(self._changed_by_logs.values()) <= self.refresh.read.few
+        asked = any(part.conditions_of(one.name) for part in self.refresh.block.parts for one in part.aliases)
+        return few and asked and not (self.decision is not None and self.decision.numbers.alone)
+
+    def _share_of(self, changed: Mapping[str, int]) -> float:
+        """Returns the share of anchors that changes touch, by those that they are traced to."""
+        numbers, touched = self._numbers_with(changed), self.expected.anchors.at_most
+        known = touched < UNKNOWN and numbers.touched
+        return min(1.0, touched * self.share / numbers.touched) if known else self.share
 
     def _dearer(self, changed: Mapping[str, int]) -> str:
         """Returns why a refresh should take longer than the whole; empty if it should not, or if it is wanted."""
@@ -147,6 +180,7 @@ class _Choosing:
             changed,
             self.refresh.read.rows(self.refresh.table.name),
             adds=self.refresh.sums is not None,
+            share=self.share,
         )
 
     @cached_property

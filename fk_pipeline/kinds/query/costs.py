@@ -159,6 +159,7 @@ def numbers_of(
     stored: int,
     *,
     adds: bool,
+    share: float = 1.0,
 ) -> Numbers:
     """Returns what is known of a block.
 
@@ -172,9 +173,10 @@ def numbers_of(
         changed: about how many rows of each changed; a table without changes may be left out.
         stored: the rows of the table of the block.
         adds: whether its groups are kept by arithmetic.
+        share: the share of these anchors that changes touch (`share_seen`).
     """
     anchors = sum(rows[part.anchor.relation] for part in block.parts)
-    touched = sum(_touched(part, rows, changed) for part in block.parts)
+    touched = round(share * sum(_touched(part, rows, changed) for part in block.parts))
     in_units = block.unit in (Unit.GROUP, Unit.PARTITION) and not adds
     per_unit = max(1.0, _share(anchors, _units(block, rows, keys, stored)))
     again = min(anchors, round(touched * per_unit)) if in_units else 0
@@ -254,13 +256,34 @@ _KINDS = ("read", "touched", "again", "stored")
 """The numbers of an earlier run that are kept: those of rows that took time."""
 
 
-def facts_of(decision: Decision, earlier: Sequence[Run]) -> dict[str, Any]:
-    """Returns the facts for the commit of a run: what was known before it, and the last runs of each way."""
+def share_of(facts: Mapping[str, Any]) -> float:
+    """Returns the share of anchors that changes touch, by the last commit of a block; 1 where it says nothing."""
+    return float((facts.get(COSTS) or {}).get("share", 1.0))
+
+
+def share_seen(share: float, numbers: Numbers, touched: int) -> float:
+    """Returns the share of anchors that changes touch, as a refresh has seen it.
+
+    WHERE leaves out others, before they are anchors. The share falls by half at most, as other rows may change next.
+
+    Args:
+        share: what was expected.
+        numbers: what was known before, with this share.
+        touched: the anchors that the refresh found.
+    """
+    if not numbers.touched:
+        return share
+    return min(1.0, max(touched * share / numbers.touched, share / 2))
+
+
+def facts_of(decision: Decision, earlier: Sequence[Run], share: float = 1.0) -> dict[str, Any]:
+    """Returns the facts for the commit of a run: what was known before it, the last runs of each way, and the share."""
     kept = [one for way in Way for one in [run for run in earlier if run.way is way][-KEPT:]]
     return {
         "way": decision.way,
         "numbers": asdict(decision.numbers),
         "seconds": round(decision.seconds, 3),
+        "share": round(share, 6),
         "earlier": [[one.way, one.seconds, *(getattr(one.numbers, name) for name in _KINDS)] for one in kept],
     }
 

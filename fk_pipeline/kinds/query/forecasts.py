@@ -10,7 +10,17 @@ from fk_pipeline.cdc.table_versions import Seen, table_id
 from fk_pipeline.contract import Forecast
 from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.kinds.query.blocks import Block
-from fk_pipeline.kinds.query.costs import Numbers, Run, Way, decide, decision_of, earlier_runs, numbers_of, predicted
+from fk_pipeline.kinds.query.costs import (
+    Numbers,
+    Run,
+    Way,
+    decide,
+    decision_of,
+    earlier_runs,
+    numbers_of,
+    predicted,
+    share_of,
+)
 from fk_pipeline.kinds.query.since import changed_between, seen_then, why_another, why_lost
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.sums import ROWS, sums_of
@@ -62,7 +72,8 @@ class _Ahead:
         facts, now = self._facts(block.name), {name: self._now(name) for name in block.relations}
         then = {name: seen_then(facts, name, seen) for name, seen in now.items()}
         changed = {name: self._changed(name, then[name], now[name]) for name in block.relations}
-        numbers = self._numbers(block, {name: number for name, number in changed.items() if number is not None})
+        known = {name: number for name, number in changed.items() if number is not None}
+        numbers = self._numbers(block, known, share_of(facts))
         number = None if None in changed.values() else numbers.changed
         earlier = earlier_runs(facts, self.ledger.runs.seconds_after(block.name, facts.get(READ, ABSENT)))
         self.expected[block.name] = None if number is None else min(numbers.touched, max(numbers.stored, 1))
@@ -96,11 +107,11 @@ class _Ahead:
         ahead, before = self.expected.get(name, 0), changed_between(then, now)
         return None if ahead is None or before is None else ahead + before
 
-    def _numbers(self, block: Block, changed: Mapping[str, int]) -> Numbers:
+    def _numbers(self, block: Block, changed: Mapping[str, int], share: float) -> Numbers:
         rows = {name: self._rows(name) for name in block.relations}
         keys = {name: [key for key, _ in relation_keys(self.spec, self.tables, name)] for name in block.relations}
         adds = sums_of(block) is not None and ROWS in self.tables[block.name].names
-        return numbers_of(block, rows, keys, changed, self._rows(block.name), adds=adds)
+        return numbers_of(block, rows, keys, changed, self._rows(block.name), adds=adds, share=share)
 
     def _rows(self, name: str) -> int:
         seen = self.inputs.get(name)

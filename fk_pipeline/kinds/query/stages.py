@@ -39,7 +39,7 @@ def block(read: Reader) -> list[Effect]:
     is_large = bool(chosen.why) and chosen.decision.numbers.read > refresh.read.sizes.small_rows
     with for_many(refresh.session) if is_large else nullcontext():
         wanted = chosen.expected.whole() if chosen.why else chosen.expected.changed_part()
-        return [_report(refresh, chosen), _upsert(refresh, wanted, _facts(refresh) | {COSTS: chosen.facts})]
+        return [_report(refresh, chosen), _upsert(refresh, wanted, _facts(refresh) | {COSTS: chosen.facts()})]
 
 
 def _report(refresh: Refresh, chosen: Chosen) -> Report:

@@ -111,3 +111,27 @@ def test_what_incremental_refuses_is_planned_with_the_reason(tmp_path: Path, spa
     refused = CliRunner().invoke(app, ["run", str(things.file)])
     assert isinstance(refused.exception, StageError)
     assert refused.exception.what.startswith("block result can only be computed whole: the changes of things since")
+
+
+def test_what_where_leaves_out_is_traced_once_and_expected_from_then_on(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    things = Things(tmp_path, spark)
+    kinds = pa.table({"v": pa.array(range(100), pa.int64()), "w": pa.array([0] * 100, pa.int64())})
+    write_deltalake(str(tmp_path / "kinds"), kinds, configuration={"delta.enableChangeDataFeed": "true"})
+    things.file.write_text(
+        "name: q\nkind: query\ninputs: {things: {table: things, key: id}, kinds: {table: kinds, key: v}}\n"
+        "query: SELECT t.id, k.w FROM things t JOIN kinds k ON k.v = t.v WHERE k.v = 0\n"
+    )
+    things.session.sql(f"UPDATE delta.`{tmp_path / 'things'}` SET v = id % 100")
+    things.run()
+    assert things.facts()["share"] == 1.0
+    monkeypatch.setitem(RATES, Way.WHOLE, FREE)
+    for share in (pytest.approx(0.01, abs=0.001), pytest.approx(0.01, abs=0.001)):
+        things.session.sql(f"UPDATE delta.`{tmp_path / 'kinds'}` SET w = w + 1")
+        planned = things.json("plan")["stages"][0]["forecast"]["way"]
+        (ran,) = things.json("run")
+        assert "result: what changed" in " ".join(ran["notes"])
+        assert things.facts()["share"] == share
+    assert planned == "refresh", "the first one was planned to be whole"
+    assert "equal" in things.said("verify")

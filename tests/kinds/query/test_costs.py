@@ -20,6 +20,8 @@ from fk_pipeline.kinds.query.costs import (
     facts_of,
     numbers_of,
     predicted,
+    share_of,
+    share_seen,
     strategy_of,
 )
 from fk_pipeline.kinds.query.parsing import parse_query
@@ -112,6 +114,20 @@ def test_a_table_whose_log_tells_no_numbers_is_refreshed() -> None:
     found = numbers_of(block_of(f"SELECT l.order_id {JOINED}"), rows, KEYS, changed, 1_000_000, adds=False)
     assert found.touched == 700_003
     assert decide(found, []).way is Way.REFRESH
+
+
+def test_anchors_that_where_leaves_out_are_expected_less_and_never_all_at_once() -> None:
+    query = f"SELECT o.day, MAX(l.price) AS m {JOINED} GROUP BY o.day"
+    half = numbers_of(block_of(query), ROWS, KEYS, {"orders": 100}, 2_000, adds=False, share=0.5)
+    assert (half.touched, half.again) == (200, 200 * 500)
+    assert share_seen(0.5, half, 200) == 0.5
+    assert share_seen(0.5, half, 160) == 0.4
+    assert share_seen(0.5, half, 0) == 0.25
+    assert share_seen(0.5, half, 300) == 0.75
+    assert share_seen(0.5, half, 10_000) == 1.0
+    assert share_seen(0.5, known(0), 7) == 0.5
+    facts = facts_of(decide(half, []), [], 0.25)
+    assert (share_of({COSTS: facts}), share_of({})) == (0.25, 1.0)
 
 
 def known(touched: int, read: int = 1_000_000, stored: int = 1_000_000) -> Numbers:
