@@ -15,7 +15,7 @@ import sqlglot
 from sqlglot import exp
 
 from fk_pipeline.kinds.query.generators import lateral_sql, position_of
-from fk_pipeline.kinds.query.trees import conjuncts, laterals_of
+from fk_pipeline.kinds.query.trees import conditions_in, laterals_of
 from fk_pipeline.spec.sql import DIALECT, quote
 
 ANCHOR, ROW, PART, GROUP_VALUE, KEY_PART = "_fk_anchor_{}", "_fk_row_key", "_fk_partition", "_fk_group_{}", "_fk_key_{}"
@@ -251,8 +251,8 @@ class Block:
         None if its columns are read elsewhere, too, or beside those of several tables, or generated ones, or of one
         that hangs on it, or has one row, too: then it matters to every row.
         """
-        where, found, inside = self.tree.args.get("where"), list[tuple[str, str]](), set[int]()
-        for one in conjuncts(where.this) if where is not None else ():
+        found, inside = list[tuple[str, str]](), set[int]()
+        for one in conditions_in(self.tree):
             columns = [*one.find_all(exp.Column)]
             others = {column.table for column in columns} - {single.name}
             if len(others) < len({column.table for column in columns}):
@@ -266,14 +266,19 @@ class Block:
 
     def conditions(self) -> list[str]:
         """Returns the conditions of WHERE, as SQL."""
-        where = self.tree.args.get("where")
-        return [] if where is None else [one.sql(DIALECT) for one in conjuncts(where.this)]
+        return [one.sql(DIALECT) for one in conditions_in(self.tree)]
 
     def conditions_of(self, alias: str) -> list[str]:
         """Returns the conditions of WHERE that read one table alone, as SQL."""
-        where = self.tree.args.get("where")
-        parts = [*conjuncts(where.this)] if where is not None else []
+        parts = conditions_in(self.tree)
         return [one.sql(DIALECT) for one in parts if {of.table for of in one.find_all(exp.Column)} == {alias}]
+
+    def filters_of(self, alias: Alias) -> list[str]:
+        """Returns what a row of a table must meet to be joined, whatever rows of other tables are, as SQL.
+
+        Nothing for a table of a LEFT JOIN: without a row of it there is one of nulls, which WHERE may leave.
+        """
+        return [] if alias.how else self.conditions_of(alias.name)
 
     def having(self) -> str:
         """Returns the condition of HAVING, as SQL; empty without one."""

@@ -42,6 +42,7 @@ class Chosen:
         decision: what that should take.
         earlier: its earlier runs.
         share: the share of anchors that changes touch, as it was expected.
+        reachable: the anchors that they touch by numbers of rows alone.
     """
 
     why: str
@@ -49,12 +50,13 @@ class Chosen:
     decision: Decision
     earlier: Sequence[Run]
     share: float
+    reachable: int
 
     def facts(self) -> dict[str, Any]:
         """Returns what the commit says of this, for later runs; the rows of the block are computed."""
-        share, numbers = self.share, self.decision.numbers
-        if not self.why and (touched := self.expected.anchors.at_most) < UNKNOWN:
-            share = share_seen(share, numbers, touched)
+        share = self.share
+        if not self.why and (found := self.expected.anchors.at_most) < UNKNOWN:
+            share = share_seen(share, self.reachable, found)
         return facts_of(self.decision, self.earlier, share)
 
 
@@ -67,7 +69,7 @@ def choose(refresh: Refresh) -> Chosen:
     choosing = _Choosing(refresh)
     why = choosing.why_whole()
     decision = choosing.decided(why)
-    return Chosen(why, choosing.expected, decision, choosing.earlier, choosing.share)
+    return Chosen(why, choosing.expected, decision, choosing.earlier, choosing.share, choosing.reachable())
 
 
 class _Choosing:
@@ -110,10 +112,10 @@ class _Choosing:
             return why
         if unread := self._read_changes():
             return unread
-        changed = {name: found.number for name, found in self.changes.items()}
-        if why and not self.expected.out_of_reach():  # so few changes are traced to know better
-            self.share = self._share_of(changed)
-        return self._dearer(changed) or self.expected.out_of_reach()
+        if why and not self.expected.out_of_reach:  # so few changes are traced to know better
+            found = self.expected.anchors.at_most
+            self.share = share_seen(0.0, self.reachable(), found) if found < UNKNOWN else self.share
+        return self._dearer(self._changed) or self.expected.out_of_reach
 
     def _read_changes(self) -> str:
         """Reads what changed; returns why that is not known, empty if it is."""
@@ -135,19 +137,22 @@ class _Choosing:
     def _may_touch_less(self) -> bool:
         """Returns whether few rows changed, and WHERE may leave out many of the anchors that should be touched."""
         few = sum(self._changed_by_logs.values()) <= self.refresh.read.few
-        asked = any(part.conditions_of(one.name) for part in self.refresh.block.parts for one in part.aliases)
+        asked = any(part.filters_of(one) for part in self.refresh.block.parts for one in part.aliases)
         return few and asked and not (self.decision is not None and self.decision.numbers.alone)
 
-    def _share_of(self, changed: Mapping[str, int]) -> float:
-        """Returns the share of anchors that changes touch, by those that they are traced to."""
-        numbers, touched = self._numbers_with(changed), self.expected.anchors.at_most
-        known = touched < UNKNOWN and numbers.touched
-        return min(1.0, touched * self.share / numbers.touched) if known else self.share
+    @property
+    def _changed(self) -> dict[str, int]:
+        """How many rows changed of each relation, as far as the changes were read."""
+        return {name: found.number for name, found in self.changes.items()}
+
+    def reachable(self) -> int:
+        """Returns about how many anchors the changes touch that were read, by numbers of rows alone."""
+        return self._numbers_with(self._changed, 1.0).touched
 
     def _dearer(self, changed: Mapping[str, int]) -> str:
         """Returns why a refresh should take longer than the whole; empty if it should not, or if it is wanted."""
         may_be_whole = self.spec.refresh != "incremental"
-        self.decision = decide(self._numbers_with(changed), self.earlier, may_be_whole=may_be_whole)
+        self.decision = decide(self._numbers_with(changed, self.share), self.earlier, may_be_whole=may_be_whole)
         return self.decision.why if self.decision.way is Way.WHOLE else ""
 
     def _dearer_by_logs(self) -> str:
@@ -166,11 +171,11 @@ class _Choosing:
         way = Way.REFRESH if not why else Way.WHOLE if self.refresh.read.rows(self.refresh.table.name) else Way.FIRST
         if self.decision is not None and self.decision.way is way:
             return self.decision
-        numbers = self._numbers_with(self._changed_by_logs)
+        numbers = self._numbers_with(self._changed_by_logs, self.share)
         return Decision(way, why, predicted(way, numbers, self.earlier), numbers)
 
-    def _numbers_with(self, changed: Mapping[str, int]) -> Numbers:
-        """Returns what is known of the block, with numbers of changed rows."""
+    def _numbers_with(self, changed: Mapping[str, int], share: float) -> Numbers:
+        """Returns what is known of the block, with numbers of changed rows, and a share of the anchors they touch."""
         rows = {name: self.refresh.snapshot.number(name) for name in self.refresh.block.relations}
         keys = {name: one.keys for name, one in self.refresh.relations.items()}
         return numbers_of(
@@ -180,7 +185,7 @@ class _Choosing:
             changed,
             self.refresh.read.rows(self.refresh.table.name),
             adds=self.refresh.sums is not None,
-            share=self.share,
+            share=share,
         )
 
     @cached_property

@@ -11,6 +11,7 @@ its query. A way that was never gone is scaled by runs of the others: a slow mac
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +28,9 @@ COSTS = "costs"
 
 ALWAYS_FEW = 10_000
 """Touched rows up to which a block is refreshed without comparing: that takes little, whatever the whole takes."""
+
+LEAST_SHARE = 0.001
+"""The least share of expected anchors that a block counts on, however few its refreshes have found."""
 
 KEPT = 8
 """The last runs of each way that a commit remembers: a cold start, or another machine, is soon forgotten."""
@@ -176,7 +180,7 @@ def numbers_of(
         share: the share of these anchors that changes touch (`share_seen`).
     """
     anchors = sum(rows[part.anchor.relation] for part in block.parts)
-    touched = round(share * sum(_touched(part, rows, changed) for part in block.parts))
+    touched = math.ceil(share * sum(_touched(part, rows, changed) for part in block.parts))
     in_units = block.unit in (Unit.GROUP, Unit.PARTITION) and not adds
     per_unit = max(1.0, _share(anchors, _units(block, rows, keys, stored)))
     again = min(anchors, round(touched * per_unit)) if in_units else 0
@@ -261,19 +265,17 @@ def share_of(facts: Mapping[str, Any]) -> float:
     return float((facts.get(COSTS) or {}).get("share", 1.0))
 
 
-def share_seen(share: float, numbers: Numbers, touched: int) -> float:
+def share_seen(share: float, expected: int, found: int) -> float:
     """Returns the share of anchors that changes touch, as a refresh has seen it.
 
     WHERE leaves out others, before they are anchors. The share falls by half at most, as other rows may change next.
 
     Args:
-        share: what was expected.
-        numbers: what was known before, with this share.
-        touched: the anchors that the refresh found.
+        share: what it was.
+        expected: the anchors that changes touched by numbers of rows alone: with a share of 1.
+        found: the anchors that the refresh found.
     """
-    if not numbers.touched:
-        return share
-    return min(1.0, max(touched * share / numbers.touched, share / 2))
+    return min(1.0, max(found / expected, share / 2, LEAST_SHARE)) if expected else share
 
 
 def facts_of(decision: Decision, earlier: Sequence[Run], share: float = 1.0) -> dict[str, Any]:

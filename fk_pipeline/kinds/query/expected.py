@@ -57,8 +57,9 @@ class Expected:
         [joins] = self.joins_of_parts
         return joins
 
+    @cached_property
     def out_of_reach(self) -> str:
-        """Returns why not all rows that the changes touch can be found along the joins; empty if they can."""
+        """Why not all rows that the changes touch can be found along the joins; empty if they can."""
         return next(filter(None, (joins.out_of_reach() for joins in self.joins_of_parts)), "")
 
     def whole(self) -> ExpectedRows:

@@ -21,7 +21,7 @@ from fk_pipeline.kinds.query.refusals import not_taken, refuse_nested
 from fk_pipeline.kinds.query.trees import (
     aliased,
     column_of,
-    conjuncts,
+    conditions_in,
     is_grouped,
     laterals_of,
     named,
@@ -195,8 +195,7 @@ def split_laterals(select: exp.Select, name: str) -> None:
     moved = [*sources_of(select), *laterals_of(select)]
     tables = {one.alias_or_name for one in moved}
     clauses = [select.args["from_"], *(select.args.get("joins") or ()), *laterals_of(select)]
-    where = select.args.get("where")
-    conditions = [*conjuncts(where.this)] if where is not None else []
+    conditions = conditions_in(select)
     early = [one for one in conditions if _is_of(one, tables)]
     inside = {id(column) for part in (*clauses, *early) for column in part.find_all(exp.Column)}
     read = [one for one in outward(select) if one.table in tables and id(one) not in inside]

@@ -276,10 +276,9 @@ class Joins:
     def _left(self, alias: Alias, rows: RowSet) -> RowSet:
         """Returns the rows of a table that WHERE leaves, as far as it asks of them alone; perhaps some more.
 
-        The others are joined to nothing, whatever version of another table. Of a table that is joined by LEFT JOIN they
-        matter: without such a row there is one of nulls, which WHERE may leave.
+        The others are joined to nothing, whatever version of another table.
         """
-        conditions = self._own_conditions(alias)
+        conditions = self.block.filters_of(alias)
         if not conditions:
             return rows
         if rows.local is None:
@@ -293,15 +292,11 @@ class Joins:
 
     def _left_by_spark(self, alias: Alias, rows: DataFrame) -> DataFrame:
         """Returns the rows of a table that WHERE leaves (`_left`)."""
-        conditions = " AND ".join(f"({one})" for one in self._own_conditions(alias))
+        conditions = " AND ".join(f"({one})" for one in self.block.filters_of(alias))
         if not conditions:
             return rows
         name = quote(alias.name)
-        return sql_over({"": rows}, lambda tables: f"SELECT {name}.* FROM {tables['']} AS {name} WHERE {conditions}")
-
-    def _own_conditions(self, alias: Alias) -> list[str]:
-        """Returns what WHERE asks of a table alone; nothing of one that is joined by LEFT JOIN."""
-        return [] if alias.how else self.block.conditions_of(alias.name)
+        return sql_over({"t": rows}, lambda tables: f"SELECT {name}.* FROM {tables['t']} AS {name} WHERE {conditions}")
 
     @staticmethod
     def _matching(child: Alias, parent: Alias, rows: Sequence[RowSet], parents: DataFrame) -> DataFrame:

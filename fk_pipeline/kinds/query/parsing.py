@@ -34,6 +34,7 @@ from fk_pipeline.kinds.query.resolving import OUTPUT, as_group, merged, resolved
 from fk_pipeline.kinds.query.trees import (
     aliased,
     column_of,
+    conditions_in,
     conjuncts,
     is_grouped,
     laterals_of,
@@ -496,8 +497,7 @@ def _aliases(tree: exp.Select, relations: Mapping[str, str], single: Collection[
     `single` are those that always have one row: they need not be joined by anything.
     """
     names = [*relations]
-    where = tree.args.get("where")
-    of_where = [*conjuncts(where.this)] if where is not None else []
+    of_where = conditions_in(tree)
     found, nullable = [Alias(names[0], relations[names[0]])], set[str]()
     for number, join in enumerate(tree.args.get("joins") or (), start=1):
         alias, how = names[number], JOINS[(join.side or join.kind or "").upper()]

@@ -13,7 +13,7 @@ from fk_pipeline.kinds.query.trees import (
     aliased,
     call,
     column_of,
-    conjuncts,
+    conditions_in,
     external,
     is_grouped,
     is_in,
@@ -60,9 +60,8 @@ class Tied:
 def tied_by(node: exp.Expr, inner: exp.Select) -> Tied:
     """Takes out of a subquery the conditions of WHERE that read columns around it."""
     tied = Tied(inner.copy(), [], [], [])
-    where, around = tied.inner.args.get("where"), {one.table for one in external(inner)}
-    kept = []
-    for one in conjuncts(where.this) if where is not None else ():
+    around, kept = {one.table for one in external(inner)}, list[exp.Expr]()
+    for one in conditions_in(tied.inner):
         sides = {column.table in around for column in one.find_all(exp.Column)}
         if True not in sides:
             kept.append(one.copy())

@@ -18,6 +18,12 @@ def conjuncts(condition: exp.Expr) -> Iterator[exp.Expr]:
         yield condition
 
 
+def conditions_in(select: exp.Select) -> list[exp.Expr]:
+    """Returns the parts of WHERE that AND joins; none without one."""
+    where = select.args.get("where")
+    return [] if where is None else [*conjuncts(where.this)]
+
+
 def sources_of(select: exp.Select) -> list[exp.Expr]:
     """Returns the tables and subqueries in FROM."""
     from_ = select.args.get("from_")

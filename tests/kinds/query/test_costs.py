@@ -120,12 +120,17 @@ def test_anchors_that_where_leaves_out_are_expected_less_and_never_all_at_once()
     query = f"SELECT o.day, MAX(l.price) AS m {JOINED} GROUP BY o.day"
     half = numbers_of(block_of(query), ROWS, KEYS, {"orders": 100}, 2_000, adds=False, share=0.5)
     assert (half.touched, half.again) == (200, 200 * 500)
-    assert share_seen(0.5, half, 200) == 0.5
-    assert share_seen(0.5, half, 160) == 0.4
-    assert share_seen(0.5, half, 0) == 0.25
-    assert share_seen(0.5, half, 300) == 0.75
-    assert share_seen(0.5, half, 10_000) == 1.0
-    assert share_seen(0.5, known(0), 7) == 0.5
+    assert share_seen(0.5, 400, 200) == 0.5
+    assert share_seen(0.5, 400, 160) == 0.4
+    assert share_seen(0.5, 400, 0) == 0.25
+    assert share_seen(0.5, 400, 300) == 0.75
+    assert share_seen(0.5, 400, 10_000) == 1.0
+    assert share_seen(0.5, 0, 7) == 0.5
+    share = 0.5
+    for _ in range(40):
+        share = share_seen(share, 400, 0)
+    few = numbers_of(block_of(query), ROWS, KEYS, {"orders": 1}, 2_000, adds=False, share=share)
+    assert (few.touched > 0, share_seen(share, 400, 400)) == (True, 1.0), "however long nothing was found"
     facts = facts_of(decide(half, []), [], 0.25)
     assert (share_of({COSTS: facts}), share_of({})) == (0.25, 1.0)
 
