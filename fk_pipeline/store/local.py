@@ -214,7 +214,7 @@ def _found(files: PlainFiles, search: _Search) -> pa.Table | None:
         if any(one in path for one in _PATTERN) or (search.times and not inexact.isdisjoint(search.needed)):
             return None
         alike.setdefault(there.intersection(search.needed), []).append(path)
-    rows = [search.found_columns.empty_table()]
+    rows, size = [search.found_columns.empty_table()], 0
     with closing(_duckdb().cursor()) as cursor:
         for place, (name, asked) in enumerate(search.asked.items()):
             cursor.register(_ASKED.format(place), pa.table({name: asked.array}))
@@ -222,7 +222,8 @@ def _found(files: PlainFiles, search: _Search) -> pa.Table | None:
             deleted = {path: marked for path in paths if len(marked := files.deleted_in(path))}
             for part in search.through(cursor, paths, there):
                 rows.append(search.typed(_living(part, deleted)))
-                if sum(one.nbytes for one in rows) > search.sizes.found_bytes:
+                size += rows[-1].nbytes
+                if size > search.sizes.found_bytes:
                     return None
     return pa.concat_tables(rows).combine_chunks()
 
@@ -244,7 +245,8 @@ def _columns_in(path: str) -> tuple[frozenset[str], frozenset[str]]:
     """Returns the columns of a file, and those of them that Spark may read otherwise (`is_exact`)."""
     with pq.ParquetFile(path) as file:
         names = frozenset(file.schema_arrow.names)
-        inexact = frozenset(name for name in names if not is_exact(file.metadata, {name}))
+        exact = is_exact(file.metadata)
+        inexact = frozenset(name for name in names if not exact and not is_exact(file.metadata, {name}))
     return names, inexact
 
 

@@ -27,7 +27,7 @@ from fk_pipeline.parquet_files import DAMAGED
 from fk_pipeline.spec import quote
 from fk_pipeline.store import faults
 from fk_pipeline.store.driver_writes import DriverWriter, arrow_columns, one_per_key
-from fk_pipeline.store.marked_writes import MarkedWriter, merge_of, nothing
+from fk_pipeline.store.marked_writes import MarkedWriter, Merge, merge_of, nothing
 from fk_pipeline.store.schemas import DELETION_VECTORS, Table
 from fk_pipeline.store.settings import RECORDED, file_settings, settings
 from fk_pipeline.store.sizes import Sizes
@@ -112,15 +112,10 @@ class Warehouse(StoredTables):
 
     def _told_here(self, table: Table, info: CommitInfo) -> bool:
         """Makes a commit without rows to a table with deletion vectors from the driver; returns whether it did."""
-        path = self.path(table.name)
-        stored = self.logs.table(path)
+        stored = self.logs.table(self.path(table.name))
         if stored is None or not self.may_merge_here(table, 0):
             return False
-        with committing(table, info):
-            if not self._marked.commit(path, stored, stored.version(), nothing(), table, info.as_json()):
-                return False
-        self.logs.keep(path, stored)
-        return True
+        return self._commit_marked(stored, stored.version(), nothing(), table, info)
 
     def append(self, frame: DataFrame, table: Table, info: CommitInfo, *, cut: bool = False) -> None:
         """Appends rows; creates the table if it does not exist.
@@ -196,6 +191,11 @@ class Warehouse(StoredTables):
             merge = merge_of(rows, found, table, self._columns(table), delete_when=delete_when)
         except DAMAGED:  # Spark reports it
             return False
+        return self._commit_marked(stored, version, merge, table, info)
+
+    def _commit_marked(self, stored: DeltaTable, version: int, merge: Merge, table: Table, info: CommitInfo) -> bool:
+        """Commits a merge right after the version that was read; returns whether it did (`MarkedWriter.commit`)."""
+        path = self.path(table.name)
         with committing(table, info):
             if not self._marked.commit(path, stored, version, merge, table, info.as_json()):
                 return False
