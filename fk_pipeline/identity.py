@@ -175,6 +175,9 @@ INSERTED, APPLIED, SILENT, LATE, EXPIRED = "inserted", "applied", "silent", "lat
 """Counts of a stage with a state: rows of a new key, rows whose content changed, rows that were rewritten with equal
 content, changes that a newer version had overtaken, and rows that were older than the pipeline goes back."""
 
+ADDED, WRITTEN, REMOVED = "added", "written", "removed"
+"""Counts of rows of a block: with keys that it did not have, with other values, and those that are gone."""
+
 QUARANTINED, HALF_QUARANTINED, ALONE_QUARANTINED = "quarantined", "half-quarantined", "alone quarantined"
 QUARANTINING = (QUARANTINED, HALF_QUARANTINED, ALONE_QUARANTINED)
 """Counts of a stage: the records that it wrote to the quarantine."""

@@ -6,11 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fk_pipeline.blocks.landed_versions import newest_version
-from fk_pipeline.cdc.table_versions import Seen, table_id
-from fk_pipeline.contract import Forecast
-from fk_pipeline.identity import LandedFile, Side
-from fk_pipeline.kinds.query.blocks import Block
-from fk_pipeline.kinds.query.costs import (
+from fk_pipeline.blocks.refresh.costs import (
     Numbers,
     Run,
     Way,
@@ -21,10 +17,15 @@ from fk_pipeline.kinds.query.costs import (
     predicted,
     share_of,
 )
-from fk_pipeline.kinds.query.since import changed_between, seen_then, why_another, why_lost
+from fk_pipeline.blocks.refresh.since import changed_between, seen_then, why_another, why_lost
+from fk_pipeline.blocks.refresh.sums import ROWS, sums_of
+from fk_pipeline.blocks.refresh.tables import relation_keys
+from fk_pipeline.blocks.select.block import Block
+from fk_pipeline.cdc.table_versions import Seen, table_id
+from fk_pipeline.contract import Forecast
+from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.kinds.query.spec import QuerySpec
-from fk_pipeline.kinds.query.sums import ROWS, sums_of
-from fk_pipeline.kinds.query.tables import declared_layout, relation_keys
+from fk_pipeline.kinds.query.tables import declared_layout
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import READ, row_metadata
 from fk_pipeline.store.reader import ABSENT

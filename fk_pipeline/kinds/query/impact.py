@@ -16,6 +16,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.landed_versions import newest_version
+from fk_pipeline.blocks.refresh.changes import NEW, OLD, Changes, of_step, of_versions
+from fk_pipeline.blocks.refresh.expected import Expected
+from fk_pipeline.blocks.refresh.facts import VERSIONS
+from fk_pipeline.blocks.refresh.refresh import Refresh
+from fk_pipeline.blocks.refresh.relations import Snapshot, TableRead
+from fk_pipeline.blocks.select.block import Alias, Block, Unit
 from fk_pipeline.blocks.would_land import CHANGED, EFFECT, TOUCHING, effects_on, log_of_file
 from fk_pipeline.blocks.would_land import REMOVED as GONE
 from fk_pipeline.cdc.table_versions import Seen, table_id
@@ -23,13 +29,8 @@ from fk_pipeline.contract import loaded
 from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
-from fk_pipeline.identity import BatchId, Side
-from fk_pipeline.kinds.query.blocks import Alias, Block, Unit
-from fk_pipeline.kinds.query.changes import NEW, OLD, Changes, of_step, of_versions
-from fk_pipeline.kinds.query.expected import Expected
-from fk_pipeline.kinds.query.kind import ADDED, REMOVED, RESULT, VERSIONS, WRITTEN
-from fk_pipeline.kinds.query.refresh import Refresh
-from fk_pipeline.kinds.query.relations import Snapshot, TableRead
+from fk_pipeline.identity import ADDED, REMOVED, WRITTEN, BatchId, Side
+from fk_pipeline.kinds.query.kind import RESULT
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.tables import layout_of
 from fk_pipeline.spec import PipelineSpec, quote

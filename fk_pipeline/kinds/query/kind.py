@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from fk_pipeline.contract import Kind, Proof, Role, StageDef, TableDef
 
 RESULT = "result"
 """The name of the last block, its stage and its table."""
 
-ADDED, WRITTEN, REMOVED = "added", "written", "removed"
-"""Counts of rows of a block: with keys that it did not have, with other values, and those that are gone."""
-
-VERSIONS, STANDS_FOR = "versions", "stands for"
-"""Facts in a commit of a block: per relation that it read the id and version of the table; per input the versions that
-its rows stand for, one unless blocks before it had read another."""
-
-HERE = "fk_pipeline.kinds.query"
+HERE, REFRESH = "fk_pipeline.kinds.query", "fk_pipeline.blocks.refresh"
 
 QUERY = Kind(
     name="query",
@@ -29,7 +19,7 @@ QUERY = Kind(
             RESULT,
             "The rows of the query.\n",
             reads=(RESULT,),
-            run=f"{HERE}.stages:block",
+            run=f"{REFRESH}.stages:block",
             views=f"{HERE}.rules:block_views",
         ),
     ),
@@ -55,20 +45,9 @@ QUERY = Kind(
     declared_layout=f"{HERE}.tables:declared_layout",
     meaning=f"{HERE}.tables:meaning",
     standing=f"{HERE}.tables:standing",
-    carried=f"{HERE}.kind:carried",
+    carried=f"{REFRESH}.facts:carried",
     topology=f"{HERE}.told:topology",
     forecasts=f"{HERE}.forecasts:forecasts",
     forecast_of=f"{HERE}.forecasts:forecast_of",
     named_inputs=True,
 )
-
-
-def standing_for(facts: Any) -> dict[str, list[tuple[str, int]]]:
-    """Returns, per input, the versions (id of the table, version) that the rows of a commit stand for."""
-    return {name: [(of, version) for of, version in some] for name, some in (facts.get(STANDS_FOR) or {}).items()}
-
-
-def carried(facts: Mapping[str, Any], moved: Mapping[tuple[str, int], tuple[str, int]]) -> dict[str, Any]:
-    """Returns the facts in a commit of a block, where earlier blocks are versions of other tables than it had read."""
-    versions = {name: [*moved.get((of, at), (of, at))] for name, (of, at) in (facts.get(VERSIONS) or {}).items()}
-    return {**facts, VERSIONS: versions} if facts else {}

@@ -15,13 +15,14 @@ from pyspark.sql import types as T
 
 from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.blocks.landed_versions import newest_version
+from fk_pipeline.blocks.refresh.clocks import row_of_clock
+from fk_pipeline.blocks.refresh.facts import standing_for
 from fk_pipeline.cdc.delta import of_result
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.contract import PAIRED_BY
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.query.clocks import row_of_clock
-from fk_pipeline.kinds.query.kind import RESULT, standing_for
+from fk_pipeline.kinds.query.kind import RESULT
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.inputs import CLOCK

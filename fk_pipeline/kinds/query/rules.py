@@ -9,9 +9,10 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.blocks.landed_versions import newest_version
+from fk_pipeline.blocks.refresh.facts import standing_for
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.query.kind import RESULT, standing_for
+from fk_pipeline.kinds.query.kind import RESULT
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import COPIES, ROW, Rule, View, hex_of, only_one, with_copies

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, RootModel, field_validator, model_validator
 
+from fk_pipeline.blocks.select.block import Query
+from fk_pipeline.blocks.select.parsing import inputs_named, parse_query
 from fk_pipeline.contract import Kind
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.query.blocks import Query
-from fk_pipeline.kinds.query.kind import QUERY
-from fk_pipeline.kinds.query.parsing import inputs_named, parse_query
+from fk_pipeline.kinds.query.kind import QUERY, RESULT
 from fk_pipeline.kinds.query.stages_of import kind_of
 from fk_pipeline.spec.base import Strings, problem
 from fk_pipeline.spec.inputs import CLOCK, CLOCK_TIMES, INPUT_NAME, RESULT_KEY, ClockSpec, SideSpec
@@ -95,7 +95,7 @@ class QuerySpec(PipelineSpec):
         """The blocks of the query."""
         keys = {name: _identifying(side) for name, side in self.inputs.items()}
         visible = {name: _visible(side) for name, side in self.inputs.items()}
-        return parse_query(self.query, visible, keys, {*self.clocks})
+        return parse_query(self.query, visible, keys, {*self.clocks}, RESULT)
 
     @cached_property
     def definition(self) -> Kind:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from fk_pipeline.blocks.select.block import Block, Query, Unit
+from fk_pipeline.blocks.select.generators import shown_call
 from fk_pipeline.contract import Input, Kind, Role, StageDef, TableDef
-from fk_pipeline.identity import Side
-from fk_pipeline.kinds.query.blocks import Block, Query, Unit
-from fk_pipeline.kinds.query.generators import shown_call
-from fk_pipeline.kinds.query.kind import ADDED, HERE, QUERY, REMOVED, RESULT, WRITTEN
+from fk_pipeline.identity import ADDED, REMOVED, WRITTEN, Side
+from fk_pipeline.kinds.query.kind import HERE, QUERY, REFRESH, RESULT
 from fk_pipeline.spec.sql import quote
 
 _RESULT = "The rows of the query.\n"
@@ -47,7 +47,7 @@ def _stage(block: Block, blocks: Iterable[str]) -> StageDef:
         inputs=tuple(Side(one) for one in block.relations if one not in read),
         counts={"changed": (ADDED, WRITTEN, REMOVED)},
         full_share=0.3,
-        run=f"{HERE}.stages:block",
+        run=f"{REFRESH}.stages:block",
         views=f"{HERE}.rules:block_views",
     )
 

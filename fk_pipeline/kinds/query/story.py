@@ -14,15 +14,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.blocks.hashing import with_row_hash
 from fk_pipeline.blocks.landed_versions import newest_version
+from fk_pipeline.blocks.refresh.facts import VERSIONS
+from fk_pipeline.blocks.refresh.relations import Snapshot, columns_of_part, relations, row_key, sql_over
+from fk_pipeline.blocks.select.block import ROW, Block
+from fk_pipeline.blocks.select.generators import shown_call
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.export import json_rows
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.query.blocks import ROW, Block
-from fk_pipeline.kinds.query.generators import shown_call
-from fk_pipeline.kinds.query.kind import RESULT, VERSIONS
-from fk_pipeline.kinds.query.relations import Snapshot, columns_of_part, relations, row_key, sql_over
+from fk_pipeline.kinds.query.kind import RESULT
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.kinds.query.tables import layout_of
 from fk_pipeline.spec import quote

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
+from fk_pipeline.blocks.refresh.advice import plain
+from fk_pipeline.blocks.refresh.sums import ROWS, Sums, sums_of
+from fk_pipeline.blocks.select.block import Alias, Block, Unit
+from fk_pipeline.blocks.select.generators import shown_call
 from fk_pipeline.contract import Topology
-from fk_pipeline.kinds.query.advice import advice, plain
-from fk_pipeline.kinds.query.blocks import Alias, Block, Unit
-from fk_pipeline.kinds.query.generators import shown_call
+from fk_pipeline.kinds.query.advice import advice
 from fk_pipeline.kinds.query.spec import QuerySpec
-from fk_pipeline.kinds.query.sums import ROWS, Sums, sums_of
 from fk_pipeline.kinds.query.tables import declared_layout
 
 _MOST_SHOWN = 100

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fk_pipeline.kinds.query.blocks import Alias, Block, Query, Unit
+from fk_pipeline.blocks.select.block import Alias, Block, Query, Unit
 from tests.kinds.query.model import TABLES, Row, Rows, put, random_row, versions
 
 KEY = "_k"

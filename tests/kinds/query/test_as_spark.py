@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from fk_pipeline.kinds.query.parsing import parse_query
+from fk_pipeline.blocks.select.parsing import parse_query
 from fk_pipeline.spec.sql import parse_columns
 
 FACT = "id BIGINT, dim BIGINT, kind BIGINT, v BIGINT, s STRING, n DECIMAL(10,2), dt DATE"

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from fk_pipeline.blocks.select.block import Block, Query
+from fk_pipeline.blocks.select.parsing import parse_query
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.kinds.query.advice import advice
-from fk_pipeline.kinds.query.blocks import Block, Query
-from fk_pipeline.kinds.query.parsing import parse_query
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.sql import SqlTextError, parse_columns

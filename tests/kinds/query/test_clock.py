@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from fk_pipeline.blocks.refresh.ranges import passed_range
 from fk_pipeline.cli import main
-from fk_pipeline.kinds.query.ranges import passed_range
 from tests.kinds.query.model import put
 from tests.kinds.query.world import World
 

@@ -12,9 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from fk_pipeline.blocks.refresh.costs import ALWAYS_FEW, COSTS, RATES, Rate, Way
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import StageError
-from fk_pipeline.kinds.query.costs import ALWAYS_FEW, COSTS, RATES, Rate, Way
 from fk_pipeline.store.ledger.commits import row_metadata
 
 pytestmark = pytest.mark.spark

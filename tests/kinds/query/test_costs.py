@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fk_pipeline.kinds.query.blocks import Block
-from fk_pipeline.kinds.query.costs import (
+from fk_pipeline.blocks.refresh.costs import (
     ALWAYS_FEW,
     COSTS,
     KEPT,
@@ -24,7 +23,8 @@ from fk_pipeline.kinds.query.costs import (
     share_seen,
     strategy_of,
 )
-from fk_pipeline.kinds.query.parsing import parse_query
+from fk_pipeline.blocks.select.block import Block
+from fk_pipeline.blocks.select.parsing import parse_query
 from fk_pipeline.spec.inputs import SideSpec
 from fk_pipeline.store.logs import UNKNOWN_SIZE
 

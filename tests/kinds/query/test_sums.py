@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from fk_pipeline.kinds.query.parsing import parse_query
-from fk_pipeline.kinds.query.sums import Sums, is_exact, sums_of
+from fk_pipeline.blocks.refresh.sums import Sums, is_exact, sums_of
+from fk_pipeline.blocks.select.parsing import parse_query
 from fk_pipeline.spec import Column
 
 SALES = [Column("id", "BIGINT"), Column("shop", "STRING"), Column("price", "DECIMAL(15,2)"), Column("n", "INT")]

@@ -8,7 +8,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
 from fk_pipeline.blocks.aggregates import DEPENDING, EXACT
-from fk_pipeline.kinds.query.written import parse_as_written
+from fk_pipeline.blocks.select.written import parse_as_written
 
 OTHERS = {"APPLY", "EXTRACT", "OVERLAY", "STRUCT", "TRANSFORM", "TRIM"}
 """Names that are more than a function, or whose arguments get names or words."""

@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from fk_pipeline.kinds.query.parsing import parse_query
+from fk_pipeline.blocks.select.parsing import parse_query
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.sql import parse_columns

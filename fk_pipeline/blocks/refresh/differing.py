@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from fk_pipeline.blocks.refresh.expected import ExpectedRows
+from fk_pipeline.blocks.refresh.refresh import Refresh
+from fk_pipeline.blocks.select.block import ROW, Unit
 from fk_pipeline.effects import RowSet
-from fk_pipeline.kinds.query.blocks import ROW, Unit
-from fk_pipeline.kinds.query.expected import ExpectedRows
-from fk_pipeline.kinds.query.kind import ADDED, REMOVED, WRITTEN
-from fk_pipeline.kinds.query.refresh import Refresh
+from fk_pipeline.identity import ADDED, REMOVED, WRITTEN
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.local import plain

@@ -11,7 +11,7 @@ from sqlglot.optimizer.scope import Scope, traverse_scope
 
 from fk_pipeline.blocks.aggregates import refuse_order
 from fk_pipeline.blocks.calls import Call, calls_in
-from fk_pipeline.kinds.query.trees import laterals_of, sources_of
+from fk_pipeline.blocks.select.trees import laterals_of, sources_of
 from fk_pipeline.spec.determinism import function_of, is_not_of_the_row, knows_the_time, moment_in
 from fk_pipeline.spec.sql import DIALECT, Column, SqlTextError
 

@@ -15,7 +15,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from fk_pipeline.kinds.query.blocks import GROUP_VALUE, Block, Unit
+from fk_pipeline.blocks.select.block import GROUP_VALUE, Block, Unit
 from fk_pipeline.spec.sql import DIALECT
 
 ROWS, COUNT, SUM, MEAN = "_fk_rows", "_fk_count_{}", "_fk_sum_{}", "_fk_mean_{}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fk_pipeline.blocks.refresh.facts import VERSIONS
 from fk_pipeline.cdc.changed_rows import changed_rows
 from fk_pipeline.cdc.table_versions import Seen, are_kept
-from fk_pipeline.kinds.query.kind import VERSIONS
 
 
 def changed_between(then: Seen | None, now: Seen | None) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from fk_pipeline.kinds.query.trees import aliased, column_of, is_in, subquery_as
+from fk_pipeline.blocks.select.trees import aliased, column_of, is_in, subquery_as
 
 _OF_ROWS = ("from_", "joins", "laterals", "where", "group")
 """The clauses of a SELECT that come before its groups are made."""

@@ -7,13 +7,13 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 
 from fk_pipeline.blocks.hashing import with_row_hash
+from fk_pipeline.blocks.refresh.refreshed import Refreshed
+from fk_pipeline.blocks.refresh.relations import Snapshot, more_columns, relations, row_key
+from fk_pipeline.blocks.refresh.since import seen_then
+from fk_pipeline.blocks.refresh.sums import ROWS, sums_of
+from fk_pipeline.blocks.select.block import GROUP_VALUE, PART, ROW, Block
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.effects import Reader
-from fk_pipeline.kinds.query.blocks import GROUP_VALUE, PART, ROW, Block
-from fk_pipeline.kinds.query.relations import Snapshot, more_columns, relations, row_key
-from fk_pipeline.kinds.query.since import seen_then
-from fk_pipeline.kinds.query.spec import QuerySpec
-from fk_pipeline.kinds.query.sums import ROWS, sums_of
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.reader import ABSENT
@@ -25,7 +25,7 @@ class Refresh:
     Attributes:
         read: the reader of the stage.
         block: the block, of the pipeline `spec`.
-        tables: the tables of all blocks by name; `table` is that of this block.
+        tables: the tables of the pipeline that the block reads, and its own, by name; `table` is its own.
         sums: how its groups are kept by arithmetic; None: they are not.
         relations: what the block reads, by name.
         now: the newest version of each; None of one that has no table.
@@ -35,14 +35,14 @@ class Refresh:
     """
 
     def __init__(self, read: Reader) -> None:
-        spec: QuerySpec = read.spec
+        spec: Refreshed = read.spec
         self.read, self.spec = read, spec
         self.block: Block = spec.blocks.block(read.stage)
-        self.tables = {one.name: read.table_of(one.name) for one in spec.blocks.blocks}
+        own = [name for name in self.block.relations if name not in spec.inputs]
+        self.tables = {name: read.table_of(name) for name in (*own, self.block.name)}
         self.table = self.tables[self.block.name]
         self.sums = sums_of(self.block) if ROWS in self.table.names else None
-        earlier = {name: self.tables[name] for name in self.block.relations if name in self.tables}
-        self.relations = relations(spec, earlier, self.block)
+        self.relations = relations(spec, {name: self.tables[name] for name in own}, self.block)
         self.now: dict[str, Seen | None] = {name: read.seen(name) for name in self.block.relations}
         self.facts = read.metadata(self.block.name)
         self.then = {name: seen_then(self.facts, name, found) for name, found in self.now.items()}

@@ -17,10 +17,10 @@ from functools import reduce
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fk_pipeline.blocks.refresh.changes import IS, MORE, Changes
+from fk_pipeline.blocks.refresh.refreshed import Refreshed
+from fk_pipeline.blocks.refresh.relations import Snapshot
 from fk_pipeline.errors import LeftToSpark, StageError
-from fk_pipeline.kinds.query.changes import IS, MORE, Changes
-from fk_pipeline.kinds.query.relations import Snapshot
-from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.spec import quote
 from fk_pipeline.store.reader import ABSENT
 from fk_pipeline.store.rows_here import HereTable, Wanted
@@ -34,7 +34,7 @@ _SHOWN = 3
 _NUMBER = "_fk_number"
 
 
-def refuse_shared_keys(spec: QuerySpec, snapshot: Snapshot, names: Iterable[str]) -> None:
+def refuse_shared_keys(spec: Refreshed, snapshot: Snapshot, names: Iterable[str]) -> None:
     """Refuses tables of others in which rows have the same key, or none, if the driver can read their keys.
 
     Raises:
@@ -48,7 +48,7 @@ def refuse_shared_keys(spec: QuerySpec, snapshot: Snapshot, names: Iterable[str]
             _refuse_shared(spec, snapshot, name, rows)
 
 
-def why_unclear(spec: QuerySpec, snapshot: Snapshot, name: str, changed: Changes) -> str:
+def why_unclear(spec: Refreshed, snapshot: Snapshot, name: str, changed: Changes) -> str:
     """Returns why changed rows of a table do not tell what changed; empty if they do.
 
     Raises:
@@ -115,7 +115,7 @@ def _all_keys(snapshot: Snapshot, name: str) -> pa.Table | None:
         return None
 
 
-def _refuse_shared(spec: QuerySpec, snapshot: Snapshot, name: str, rows: pa.Table) -> pa.Table:
+def _refuse_shared(spec: Refreshed, snapshot: Snapshot, name: str, rows: pa.Table) -> pa.Table:
     """Refuses keys that two rows have, or that have a null; returns each key once."""
     rows, keys = _one_zero(rows), rows.column_names
     if any(rows[key].null_count for key in keys):
@@ -128,7 +128,7 @@ def _refuse_shared(spec: QuerySpec, snapshot: Snapshot, name: str, rows: pa.Tabl
     return counted
 
 
-def _refuse(spec: QuerySpec, snapshot: Snapshot, name: str, keys: pa.Table, has: str) -> None:
+def _refuse(spec: Refreshed, snapshot: Snapshot, name: str, keys: pa.Table, has: str) -> None:
     """Refuses a table with some keys that do not identify a row, if there are any; `has` says what they have."""
     if not len(keys):
         return

@@ -11,9 +11,9 @@ from sqlglot import exp
 from sqlglot.optimizer.merge_subqueries import merge_subqueries
 from sqlglot.optimizer.qualify import qualify
 
-from fk_pipeline.kinds.query.generators import as_laterals, note_spelling
-from fk_pipeline.kinds.query.refusals import not_taken
-from fk_pipeline.kinds.query.trees import named, sources_of, subquery_as
+from fk_pipeline.blocks.select.generators import as_laterals, note_spelling
+from fk_pipeline.blocks.select.refusals import not_taken
+from fk_pipeline.blocks.select.trees import named, sources_of, subquery_as
 from fk_pipeline.spec.sql import DIALECT, Column
 
 _UNMERGED = "settings"

@@ -19,14 +19,14 @@ from collections.abc import Mapping, Sequence
 
 from sqlglot import exp
 
-from fk_pipeline.kinds.query.above_groups import is_above_groups, split_groups
-from fk_pipeline.kinds.query.generators import made_above_subqueries, split_laterals, typed
-from fk_pipeline.kinds.query.likeness import are_alike, type_of
-from fk_pipeline.kinds.query.outer_joins import without_outer_join
-from fk_pipeline.kinds.query.refusals import not_taken
-from fk_pipeline.kinds.query.resolving import as_group, schema_of
-from fk_pipeline.kinds.query.tied import Tied, outer_columns, tested, tied_by, ties_of
-from fk_pipeline.kinds.query.trees import (
+from fk_pipeline.blocks.select.above_groups import is_above_groups, split_groups
+from fk_pipeline.blocks.select.generators import made_above_subqueries, split_laterals, typed
+from fk_pipeline.blocks.select.likeness import are_alike, type_of
+from fk_pipeline.blocks.select.outer_joins import without_outer_join
+from fk_pipeline.blocks.select.refusals import not_taken
+from fk_pipeline.blocks.select.resolving import as_group, schema_of
+from fk_pipeline.blocks.select.tied import Tied, outer_columns, tested, tied_by, ties_of
+from fk_pipeline.blocks.select.trees import (
     aliased,
     call,
     column_of,

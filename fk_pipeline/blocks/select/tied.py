@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from fk_pipeline.kinds.query.likeness import are_alike
-from fk_pipeline.kinds.query.refusals import not_taken
-from fk_pipeline.kinds.query.trees import (
+from fk_pipeline.blocks.select.likeness import are_alike
+from fk_pipeline.blocks.select.refusals import not_taken
+from fk_pipeline.blocks.select.trees import (
     aliased,
     call,
     column_of,

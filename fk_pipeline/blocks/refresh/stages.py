@@ -14,16 +14,17 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+from fk_pipeline.blocks.refresh.advice import advice_on
+from fk_pipeline.blocks.refresh.choosing import Chosen, choose
+from fk_pipeline.blocks.refresh.costs import COSTS, strategy_of
+from fk_pipeline.blocks.refresh.differing import DECIDED, all_as_new, differing
+from fk_pipeline.blocks.refresh.expected import ExpectedRows
+from fk_pipeline.blocks.refresh.facts import STANDS_FOR, VERSIONS, standing_for
+from fk_pipeline.blocks.refresh.keys import refuse_shared_keys
+from fk_pipeline.blocks.refresh.refresh import Refresh
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.effects import CountBy, Effect, Reader, Report, Upsert
-from fk_pipeline.kinds.query.advice import advice_on
-from fk_pipeline.kinds.query.choosing import Chosen, choose
-from fk_pipeline.kinds.query.costs import COSTS, strategy_of
-from fk_pipeline.kinds.query.differing import DECIDED, all_as_new, differing
-from fk_pipeline.kinds.query.expected import ExpectedRows
-from fk_pipeline.kinds.query.keys import refuse_shared_keys
-from fk_pipeline.kinds.query.kind import ADDED, STANDS_FOR, VERSIONS, standing_for
-from fk_pipeline.kinds.query.refresh import Refresh
+from fk_pipeline.identity import ADDED
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.settings import for_many
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fk_pipeline.cdc.table_versions import Seen
-from fk_pipeline.errors import StageError
-from fk_pipeline.kinds.query.changes import Changes, changes
-from fk_pipeline.kinds.query.costs import (
+from fk_pipeline.blocks.refresh.changes import Changes, changes
+from fk_pipeline.blocks.refresh.costs import (
     Decision,
     Numbers,
     Run,
@@ -23,10 +21,12 @@ from fk_pipeline.kinds.query.costs import (
     share_of,
     share_seen,
 )
-from fk_pipeline.kinds.query.expected import Expected
-from fk_pipeline.kinds.query.keys import why_unclear
-from fk_pipeline.kinds.query.refresh import Refresh
-from fk_pipeline.kinds.query.since import changed_between, lost, why_another, why_lost
+from fk_pipeline.blocks.refresh.expected import Expected
+from fk_pipeline.blocks.refresh.keys import why_unclear
+from fk_pipeline.blocks.refresh.refresh import Refresh
+from fk_pipeline.blocks.refresh.since import changed_between, lost, why_another, why_lost
+from fk_pipeline.cdc.table_versions import Seen
+from fk_pipeline.errors import StageError
 from fk_pipeline.store.ledger.commits import READ
 from fk_pipeline.store.reader import ABSENT
 from fk_pipeline.store.sizes import UNKNOWN

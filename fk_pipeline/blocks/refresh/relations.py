@@ -1,4 +1,4 @@
-"""The tables that a block reads, inputs and earlier blocks, at a version each."""
+"""The tables that a block reads, inputs and tables of the pipeline itself, at a version each."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from fk_pipeline.blocks.refresh.clocks import clock_here, row_of_clock
+from fk_pipeline.blocks.refresh.refreshed import Refreshed
+from fk_pipeline.blocks.refresh.tables import anchor_columns, is_compared_as_stored
+from fk_pipeline.blocks.select.block import ANCHOR, BRANCH, GROUP_VALUE, KEY_PART, ROW, Block, Unit
 from fk_pipeline.cdc.delta import of_result
 from fk_pipeline.effects import RowSet
 from fk_pipeline.frames import empty
-from fk_pipeline.kinds.query.blocks import ANCHOR, BRANCH, GROUP_VALUE, KEY_PART, ROW, Block, Unit
-from fk_pipeline.kinds.query.clocks import clock_here, row_of_clock
-from fk_pipeline.kinds.query.spec import QuerySpec
-from fk_pipeline.kinds.query.tables import anchor_columns, is_compared_as_stored, relation_keys
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.inputs import CLOCK
 from fk_pipeline.store.local import distinct, having, lacking, renamed
@@ -27,7 +27,7 @@ from fk_pipeline.store.tables import StoredTables
 
 @dataclass(frozen=True)
 class TableRead:
-    """An input or an earlier block: its rows as a query sees them.
+    """An input or a table of the pipeline itself: its rows as a query sees them.
 
     Attributes:
         table: its stored columns that are read, and its key, of which no column is ever null.
@@ -55,21 +55,21 @@ class TableRead:
         return all(is_compared_as_stored(kinds[key].upper()) for key in self.keys)
 
 
-def relations(spec: QuerySpec, blocks: Mapping[str, Table], block: Block) -> dict[str, TableRead]:
-    """Returns what a block reads, by name; `blocks` are the tables of earlier blocks."""
+def relations(spec: Refreshed, own: Mapping[str, Table], block: Block) -> dict[str, TableRead]:
+    """Returns what a block reads, by name; `own` are the tables of the pipeline among it, such as earlier blocks."""
     found = {}
     for name in block.relations:
-        if name in blocks:
-            own = blocks[name]
-            wanted = {*own.keys, *(column for column in own.names if column.lower() in _read(block, name))}
-            columns = tuple(one for one in own.columns if one[0] in wanted)
-            found[name] = TableRead(Table(name, columns, skip_by=own.skip_by, keys=own.keys), _same, True)
+        if name in own:
+            table = own[name]
+            wanted = {*table.keys, *(column for column in table.names if column.lower() in _read(block, name))}
+            columns = tuple(one for one in table.columns if one[0] in wanted)
+            found[name] = TableRead(Table(name, columns, skip_by=table.skip_by, keys=table.keys), _same, True)
         elif name in spec.clocks:
             wanted = {CLOCK, *_read(block, name)}
             columns = typed_columns([column for column in spec.inputs[name].columns if column.name in wanted])
             found[name] = TableRead(Table(name, columns, keys=(CLOCK,)), _same, False, is_clock=True)
         else:
-            found[name] = _input(spec, blocks, name)
+            found[name] = _input(spec, name)
     return found
 
 
@@ -81,10 +81,9 @@ def _same(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _input(spec: QuerySpec, blocks: Mapping[str, Table], name: str) -> TableRead:
+def _input(spec: Refreshed, name: str) -> TableRead:
     side = spec.inputs[name]
-    keys = tuple(key for key, _ in relation_keys(spec, blocks, name))
-    table = Table(name, typed_columns(side.columns), keys=keys)
+    table = Table(name, typed_columns(side.columns), keys=tuple(key.name for key in side.key_columns))
     if not (side.told_apart or side.key_of_result or side.where):
         return TableRead(table, _same, True, declared=side.pipeline is None)
 
@@ -201,7 +200,7 @@ class Snapshot:
 
 
 def more_columns(
-    spec: QuerySpec, tables: Mapping[str, Table], block: Block, found: Mapping[str, TableRead]
+    spec: Refreshed, tables: Mapping[str, Table], block: Block, found: Mapping[str, TableRead]
 ) -> dict[str, str]:
     """Returns the columns by which rows of a block are told apart, and found again: name and SQL over joined rows."""
     if block.branches:
@@ -226,7 +225,7 @@ def row_key(rows: DataFrame, block: Block) -> list[str]:
 
 
 def columns_of_part(
-    spec: QuerySpec, tables: Mapping[str, Table], block: Block, place: int, found: Mapping[str, TableRead]
+    spec: Refreshed, tables: Mapping[str, Table], block: Block, place: int, found: Mapping[str, TableRead]
 ) -> dict[str, str]:
     """Returns `more_columns` of a part of a block, by its place, from 0; of a branch of a UNION ALL its number, too."""
     number = {BRANCH: str(place)} if block.branches else {}

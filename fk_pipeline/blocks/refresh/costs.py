@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from sqlglot import exp
 
-from fk_pipeline.kinds.query.blocks import Block, Unit
+from fk_pipeline.blocks.select.block import Block, Unit
 from fk_pipeline.store.logs import UNKNOWN_SIZE
 
 COSTS = "costs"

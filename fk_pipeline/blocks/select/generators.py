@@ -16,9 +16,9 @@ from sqlglot import exp
 from sqlglot.helper import find_new_name
 from sqlglot.optimizer.annotate_types import annotate_types
 
-from fk_pipeline.kinds.query.outer_joins import outward
-from fk_pipeline.kinds.query.refusals import not_taken, refuse_nested
-from fk_pipeline.kinds.query.trees import (
+from fk_pipeline.blocks.select.outer_joins import outward
+from fk_pipeline.blocks.select.refusals import not_taken, refuse_nested
+from fk_pipeline.blocks.select.trees import (
     aliased,
     column_of,
     conditions_in,

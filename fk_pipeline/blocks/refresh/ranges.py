@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from sqlglot import exp
 
-from fk_pipeline.kinds.query.written import expression_as_written
+from fk_pipeline.blocks.select.written import expression_as_written
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import DIALECT
 

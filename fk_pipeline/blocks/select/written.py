@@ -17,7 +17,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token
 
 from fk_pipeline.blocks.aggregates import DEPENDING, EXACT
-from fk_pipeline.kinds.query.time_windows import as_arithmetic, as_function
+from fk_pipeline.blocks.select.time_windows import as_arithmetic, as_function
 from fk_pipeline.spec.sql import DIALECT
 
 _KNOWN_AGGREGATES = frozenset({"AVG", "COUNT", "MAX", "MIN", "SUM"})

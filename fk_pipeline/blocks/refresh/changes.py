@@ -12,11 +12,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.refresh.relations import Snapshot, TableRead
+from fk_pipeline.blocks.select.block import IS_NOW
 from fk_pipeline.cdc.delta import changes_between, changes_here
 from fk_pipeline.cdc.table_versions import DELETED, Seen, are_kept
 from fk_pipeline.effects import Reader, RowSet
-from fk_pipeline.kinds.query.blocks import IS_NOW
-from fk_pipeline.kinds.query.relations import Snapshot, TableRead
 from fk_pipeline.spec import quote
 from fk_pipeline.store.local import having, lacking, plain, renamed
 from fk_pipeline.store.reader import keys_as

@@ -17,8 +17,8 @@ from datetime import timedelta
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-from fk_pipeline.kinds.query.refusals import not_taken
-from fk_pipeline.kinds.query.trees import aliased, call, column_of, named, own, sources_of
+from fk_pipeline.blocks.select.refusals import not_taken
+from fk_pipeline.blocks.select.trees import aliased, call, column_of, named, own, sources_of
 from fk_pipeline.spec.durations import micros, span
 
 _WINDOW, _START, _END = "window", "start", "end"

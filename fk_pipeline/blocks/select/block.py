@@ -14,8 +14,8 @@ from types import MappingProxyType
 import sqlglot
 from sqlglot import exp
 
-from fk_pipeline.kinds.query.generators import lateral_sql, position_of
-from fk_pipeline.kinds.query.trees import conditions_in, laterals_of
+from fk_pipeline.blocks.select.generators import lateral_sql, position_of
+from fk_pipeline.blocks.select.trees import conditions_in, laterals_of
 from fk_pipeline.spec.sql import DIALECT, quote
 
 ANCHOR, ROW, PART, GROUP_VALUE, KEY_PART = "_fk_anchor_{}", "_fk_row_key", "_fk_partition", "_fk_group_{}", "_fk_key_{}"

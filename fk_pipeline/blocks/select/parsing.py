@@ -15,10 +15,9 @@ from sqlglot import exp
 from sqlglot.errors import OptimizeError, SqlglotError
 from sqlglot.helper import find_new_name
 
-from fk_pipeline.kinds.query.blocks import Alias, Block, Keep, Query, Unit, is_same
-from fk_pipeline.kinds.query.generators import spelling, with_positions
-from fk_pipeline.kinds.query.kind import RESULT
-from fk_pipeline.kinds.query.refusals import (
+from fk_pipeline.blocks.select.block import Alias, Block, Keep, Query, Unit, is_same
+from fk_pipeline.blocks.select.generators import spelling, with_positions
+from fk_pipeline.blocks.select.refusals import (
     JOINS,
     line_of,
     not_taken,
@@ -30,8 +29,8 @@ from fk_pipeline.kinds.query.refusals import (
     refuse_unknown_tables,
     refuse_unresolved,
 )
-from fk_pipeline.kinds.query.resolving import OUTPUT, as_group, merged, resolved, tables_named
-from fk_pipeline.kinds.query.trees import (
+from fk_pipeline.blocks.select.resolving import OUTPUT, as_group, merged, resolved, tables_named
+from fk_pipeline.blocks.select.trees import (
     aliased,
     column_of,
     conditions_in,
@@ -45,8 +44,8 @@ from fk_pipeline.kinds.query.trees import (
     subquery_as,
     table_as,
 )
-from fk_pipeline.kinds.query.unnesting import unnested
-from fk_pipeline.kinds.query.written import parse_as_known, parse_as_written
+from fk_pipeline.blocks.select.unnesting import unnested
+from fk_pipeline.blocks.select.written import parse_as_known, parse_as_written
 from fk_pipeline.spec.inputs import INPUT_NAME
 from fk_pipeline.spec.sql import DIALECT, Column, SqlTextError, quote
 from fk_pipeline.store import LEDGER_TABLES
@@ -63,6 +62,7 @@ def parse_query(
     inputs: Mapping[str, Sequence[Column]],
     keys: Mapping[str, Sequence[str]] = MappingProxyType({}),
     single: Collection[str] = (),
+    last: str = "result",
 ) -> Query:
     """Returns the blocks of a query.
 
@@ -71,6 +71,7 @@ def parse_query(
         inputs: per name in FROM its columns.
         keys: per name in FROM the columns that identify a row, as far as they are known.
         single: the names in FROM that always have one row.
+        last: the name of the last block, whose rows are those of the query.
 
     Raises:
         SqlTextError: it is no such query; the message names the construct, its line, and what to write.
@@ -92,7 +93,7 @@ def parse_query(
     _refuse_names(names, whole.selects)
     refuse_same_names(whole)
     known = {name: [key.lower() for key in some] for name, some in keys.items()}
-    return _Taking(inputs, single).query(merged(unnested(whole, known, inputs)), tuple(names))
+    return _Taking(inputs, single, last).query(merged(unnested(whole, known, inputs)), tuple(names))
 
 
 def inputs_named(text: str) -> dict[str, int]:
@@ -198,13 +199,13 @@ def _refuse_names(names: Sequence[str], made: Sequence[exp.Expr]) -> None:
 class _Taking:
     """Makes blocks of a query whose names are resolved, the inner ones first."""
 
-    def __init__(self, inputs: Mapping[str, Sequence[Column]], single: Collection[str]) -> None:
-        self.inputs, self.single, self.blocks = inputs, {*single}, list[Block]()
-        self.taken = {*inputs, *LEDGER_TABLES, RESULT, "quarantine"}
+    def __init__(self, inputs: Mapping[str, Sequence[Column]], single: Collection[str], last: str) -> None:
+        self.inputs, self.single, self.last, self.blocks = inputs, {*single}, last, list[Block]()
+        self.taken = {*inputs, *LEDGER_TABLES, last, "quarantine"}
 
     def query(self, tree: exp.Select, names: tuple[str, ...]) -> Query:
         """Returns the query; `names` are those of the columns of its result."""
-        self.select(tree, RESULT, {}, names)
+        self.select(tree, self.last, {}, names)
         return Query(tuple(self.blocks), names)
 
     def select(self, tree: exp.Select, name: str, ctes: Mapping[str, str], names: tuple[str, ...] = ()) -> str:
@@ -298,7 +299,7 @@ class _Taking:
             ordered = one.copy()
             ordered.set("this", key)
             by.append(ordered)
-        inner = self._derived(rest, f"{name}_rows" if name == RESULT else name, ctes)
+        inner = self._derived(rest, f"{name}_rows" if name == self.last else name, ctes)
         rank = exp.Window(this=exp.RowNumber(), order=exp.Order(expressions=by))
         ranked = exp.select(*[exp.column(exp.to_identifier(one, quoted=True)) for one in outputs])
         ranked = ranked.select(exp.alias_(rank, _RANK, quoted=True)).from_(table_as(inner, "_rows"))
@@ -313,7 +314,7 @@ class _Taking:
         tree.set("distinct", None)
         outputs = [*tree.named_selects]
         if is_grouped(tree) or own(tree, exp.Window) or tree.args.get("qualify") is not None:
-            inner = self._derived(tree, f"{name}_rows" if name == RESULT else name, ctes)
+            inner = self._derived(tree, f"{name}_rows" if name == self.last else name, ctes)
             tree = exp.select(
                 *[exp.column(exp.to_identifier(one, quoted=True), "_rows", quoted=True) for one in outputs]
             )
@@ -344,7 +345,7 @@ class _Taking:
     def _added(self, block: Block) -> str:
         """Takes a block, unless there is an equal one; returns its name."""
         for one in self.blocks:
-            if block.name != RESULT and is_same(one, block):
+            if block.name != self.last and is_same(one, block):
                 return one.name
         self.taken.add(block.name)
         self.blocks.append(block)

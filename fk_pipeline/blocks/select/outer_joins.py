@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sqlglot import exp
 
-from fk_pipeline.kinds.query.refusals import not_taken
-from fk_pipeline.kinds.query.trees import (
+from fk_pipeline.blocks.select.refusals import not_taken
+from fk_pipeline.blocks.select.trees import (
     aliased,
     column_of,
     conjuncts,

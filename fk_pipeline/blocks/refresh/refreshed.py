@@ -1,0 +1,39 @@
+"""What a refresh must know of a pipeline, whatever its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Literal, Protocol
+
+from fk_pipeline.blocks.select.block import Query
+from fk_pipeline.spec import SideSpec
+
+
+class Refreshed(Protocol):
+    """A pipeline with tables that are blocks of a query. A block reads inputs, earlier blocks, and its other tables."""
+
+    @property
+    def blocks(self) -> Query:
+        """The blocks, each with the name of its stage and table."""
+        ...
+
+    @property
+    def inputs(self) -> Mapping[str, SideSpec]:
+        """The inputs that blocks read where they lie, by name; a relation with another name is a table of its own."""
+        ...
+
+    @property
+    def clocks(self) -> Collection[str]:
+        """The names of the inputs that are clocks."""
+        ...
+
+    @property
+    def refresh(self) -> Literal["auto", "incremental", "full"]:
+        """How a refresh computes: what changed or the whole; only what changed; always the whole."""
+        ...
+
+    @property
+    def file(self) -> Path:
+        """The pipeline file, for errors."""
+        ...
