@@ -46,17 +46,21 @@ up: setup ## Dagster's pages and daemon and a warm Spark, in the background; PIP
 down: $(STAMP) ## ends what `make up` started
 	@$(BIN)/fk-pipeline down
 
-test: $(STAMP) ## every test that is not slow, and beside them what Spark Connect does otherwise once more as its client
+.PHONY: classes
+classes: $(STAMP)
+	@$(BIN)/python tests/class_archive.py
+
+test: classes ## every test that is not slow, and beside them what Spark Connect does otherwise once more as its client
 	@$(MAKE) --jobs=2 test-classic test-connect
 
-test-classic: $(STAMP) ## every test that is not slow, without those of Spark Connect once more
+test-classic: classes ## every test that is not slow, without those of Spark Connect once more
 	$(AT_ONCE) -m "not slow and not docs" $(TESTS)
 
-test-durations: $(STAMP) ## the tests of `make test`, and the seconds of each file stored: the longest then run first
+test-durations: classes ## the tests of `make test`, and the seconds of each file stored: the longest then run first
 	$(AT_ONCE) -m "not slow and not docs" --store-durations
 
 test-connect: WORKERS = 1
-test-connect: $(STAMP) ## the tests of what sessions do differently, as a client of a Connect server of ours
+test-connect: classes ## the tests of what sessions do differently, as a client of a Connect server of ours
 	FK_TEST_SPARK=connect $(AT_ONCE) -m "connect and not slow" $(TESTS)
 
 test-fast: $(STAMP) ## the tests without Spark
@@ -69,10 +73,10 @@ test-lowest: $(STAMP) ## the tests of stages, tables and Dagster with the lowest
 	.venv-lowest/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	.venv-lowest/bin/pytest -n $(WORKERS) --dist loadfile -m "not slow and not docs" $(or $(TESTS),tests/spec tests/cdc tests/store tests/engine/test_join.py tests/dagster)
 
-test-docs: $(STAMP) ## the examples, and the code blocks of README, documentation and examples, as a reader runs them; without three long pages
+test-docs: classes ## the examples, and the code blocks of README, documentation and examples, as a reader runs them; without three long pages
 	$(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow" tests/docs tests/examples
 
-test-ui: $(STAMP) ## the tests with Dagster's servers, one of them in a real browser
+test-ui: classes ## the tests with Dagster's servers, one of them in a real browser
 	$(BIN)/pytest -m servers $(TESTS)
 
 fuzz: $(STAMP) ## random schedules of batches, stages, rewrites and crashes, for about twenty minutes

@@ -15,6 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from fk_pipeline.environment.class_archive import archive_options
 from fk_pipeline.environment.jars import BRINGING, bring
 from fk_pipeline.environment.java_names import remember_names
 from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
@@ -43,6 +44,9 @@ The last one is for conditions that Parquet evaluates: the older classes of Java
 
 _OF_JAVA = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_CLIENT_ID", "AZURE_TENANT_ID")
 """Environment variables by which a driver finds settings, or who it is in other stores than S3."""
+
+_JAVA_OPTIONS, _CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extraClassPath"
+"""Settings of the Java process of a driver."""
 
 RETRIES = 5
 """Number of retries of a Spark Connect client: after 0.05 s, then four times as long each time, 17 s in all."""
@@ -78,6 +82,17 @@ def session_conf(settings: Settings | None = None, environment: Mapping[str, str
     return private | shared_conf(settings, environment)
 
 
+def with_class_archive(conf: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings of a session that is about to start here, with Spark's classes from an archive.
+
+    Not if Java's options in the pipeline file name an archive, or the driver is elsewhere.
+    """
+    own = conf.get(_JAVA_OPTIONS, "")
+    if not _is_one_process(conf["spark.master"]) or "Archive" in own:
+        return dict(conf)
+    return {**conf, _JAVA_OPTIONS: f"{own} {archive_options(conf.get(_CLASS_PATH, ''))}".strip()}
+
+
 def shared_conf(settings: Settings | None = None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Returns the settings of `session_conf` that another process starts Spark with as well: all but its folder.
 
@@ -91,7 +106,7 @@ def shared_conf(settings: Settings | None = None, environment: Mapping[str, str]
         cores = os.cpu_count() or 2
         conf |= LOCAL | {"spark.sql.shuffle.partitions": str(settings.shuffle_partitions or cores)}
         logging = files("fk_pipeline") / "log4j2.properties"
-        conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseSerialGC"
+        conf[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile=file:{logging} -XX:+UseSerialGC"
         if settings.driver_memory:
             conf["spark.driver.memory"] = settings.driver_memory
     conf |= S3Place.of(environment).for_spark() | settings.spark
@@ -100,7 +115,7 @@ def shared_conf(settings: Settings | None = None, environment: Mapping[str, str]
     if not any(name in conf for name in BRINGING):
         jars = [*map(str, bring()), *s3_jar_paths()]
         if _is_one_process(master):
-            conf["spark.driver.extraClassPath"] = os.pathsep.join(jars)
+            conf[_CLASS_PATH] = os.pathsep.join(jars)
         else:
             conf["spark.jars"] = ",".join(jars)
     return conf
@@ -227,7 +242,7 @@ def _started(settings: Settings | None, environment: Mapping[str, str]) -> Spark
     check_master(conf["spark.master"])
     leave_connect()
     builder: Any = SparkSession.builder
-    for name, value in conf.items():
+    for name, value in with_class_archive(conf).items():
         builder = builder.config(name, value)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -19,9 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fk_pipeline.environment import jars, spark_address
+from fk_pipeline.environment import class_archive, jars, spark_address
 from fk_pipeline.environment.object_stores import findings
 from fk_pipeline.environment.refusals import refusal
+from fk_pipeline.environment.s3_jars import s3_jar_paths
 from fk_pipeline.errors import EnvironmentNotFit, StorageError
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def check_environment(
         check_engine(),
         check_java(),
         check_jars(),
+        check_classes(),
         *(check_version(package) for package in COMPARED_PACKAGES),
         check_dagster_home(),
         check_writable(store),
@@ -169,6 +171,20 @@ def check_jars() -> Check:
         "or set spark.jars.packages under settings.spark in the pipeline file."
     )
     return Check("Delta JARs", ok=False, found=found, wanted=wanted, fix=fix)
+
+
+def check_classes() -> Check:
+    """Tells whether a session maps Spark's classes from an archive; without one it starts more slowly."""
+    wanted = "an archive of Spark's classes, with which a session starts sooner"
+    own = [jars.jar_folder() / jar.file_name for jar in jars.DELTA_JARS]
+    archive = None if remote_session() else class_archive.archive_of(os.pathsep.join(map(str, [*own, *s3_jar_paths()])))
+    if archive is None:
+        found = "not used"
+    elif class_archive.is_whole(archive):
+        found = str(archive)
+    else:
+        found = "not there yet: the next session writes it when it ends"
+    return Check("Classes", ok=True, found=found, wanted=wanted)
 
 
 def tested_versions() -> dict[str, str]:

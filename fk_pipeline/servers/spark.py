@@ -17,7 +17,7 @@ from fk_pipeline.environment.spark_token import PORT, TOKEN, TOKEN_SETTING, dags
 from fk_pipeline.environment.warm_spark import record_warm
 from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.servers.processes import answers
-from fk_pipeline.session import comparable_conf, session_conf
+from fk_pipeline.session import comparable_conf, session_conf, with_class_archive
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.load import merged, named_pipelines
 from fk_pipeline.spec.project import pipeline_files
@@ -42,7 +42,7 @@ def _become_server() -> None:
     parser.add_argument("--port", default=PORT, type=int)
     options = parser.parse_args()
     settings = merged([load_spec(file) for file in pipeline_files(named_pipelines())])
-    conf = session_conf(settings)
+    conf = with_class_archive(session_conf(settings))
     conf |= {
         "spark.connect.grpc.binding.address": options.host,
         "spark.connect.grpc.binding.port": str(options.port),

@@ -141,7 +141,7 @@ def test_other_stores_are_told_to_be_untested(uri):
 
 def test_every_check_has_one_name_and_a_fix_exactly_when_it_failed(tmp_path):
     checks = check_environment(tmp_path)
-    assert len({check.name for check in checks}) == len(checks) == 14
+    assert len({check.name for check in checks}) == len(checks) == 15
     assert [check.name for check in checks if check.ok == bool(check.fix)] == []
 
 

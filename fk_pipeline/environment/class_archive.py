@@ -1,0 +1,95 @@
+"""The classes of Spark as Java has them in memory, in a file that a session maps instead of loading them from JARs.
+
+Java calls it a class-data archive. Loading and verifying its classes is most of what the first run of a process does.
+The first session that finds none makes one: Java writes it when it ends, in the background, while the command has ended
+already. It belongs to one Java and to one set of JARs, which its name tells; Java compares them once more, and where
+they differ, it loads the classes from the JARs. FK_CLASS_ARCHIVE=off does without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from fk_pipeline.environment.jars import jar_folder
+
+SWITCH = "FK_CLASS_ARCHIVE"
+
+_OWN_ARCHIVE = Path("lib") / "server" / "classes.jsa"
+"""The archive of Java's own classes, in its home: ours is on top of it."""
+
+_QUIET = "-Xlog:cds*=off -Xlog:class+path=off"
+"""Options of Java: it would warn of each class that it leaves out, and of an archive that does not fit."""
+
+_ABANDONED_SECONDS = 3600.0
+"""Seconds after which nobody makes an archive any more that was begun: its process was killed."""
+
+
+def archive_options(class_path: str) -> str:
+    """Returns the options with which Java uses the archive of a session, or makes it; empty if it can do neither.
+
+    Args:
+        class_path: what the class path of the session has before Spark's own JARs.
+    """
+    archive = archive_of(class_path)
+    if archive is None:
+        return ""
+    if is_whole(archive):
+        return f'"-XX:SharedArchiveFile={archive}" {_QUIET}'
+    return f'"-XX:ArchiveClassesAtExit={archive}" {_QUIET}' if _begin(archive) else ""
+
+
+def archive_of(class_path: str) -> Path | None:
+    """Returns the path of the archive of a session, which need not exist; None if there is no Java, or none is wanted.
+
+    Its name follows from the Java and from the JARs of the class path and of Spark: their paths, sizes and times.
+    """
+    java = _java()
+    if java is None or os.environ.get(SWITCH) == "off" or not (java / _OWN_ARCHIVE).is_file():
+        return None
+    jars = [*map(Path, class_path.split(os.pathsep)), *sorted(_jars_of_spark().glob("*.jar"))]
+    told = [f"{jar} {status.st_size} {status.st_mtime_ns}" for jar in jars if jar.is_file() for status in [jar.stat()]]
+    with suppress(OSError):
+        told.append((java / "release").read_text(encoding="utf-8"))
+    digest = hashlib.sha256("\n".join([str(java), *told]).encode()).hexdigest()
+    return jar_folder() / f"classes-{digest[:16]}.jsa"
+
+
+def _java() -> Path | None:
+    """Returns the home of the Java that Spark's start script uses: JAVA_HOME, else that of the first on the PATH."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    return Path(found).resolve().parent.parent if found is not None else None
+
+
+def _jars_of_spark() -> Path:
+    """Returns the folder of Spark's JARs; PySpark is not imported for that."""
+    found = importlib.util.find_spec("pyspark")
+    return Path(found.origin).parent / "jars" if found is not None and found.origin else Path("no PySpark")
+
+
+def is_whole(archive: Path) -> bool:
+    """Returns whether Java has written an archive to its end: it writes the first bytes last."""
+    try:
+        with archive.open("rb") as file:
+            return any(file.read(4))
+    except OSError:
+        return False
+
+
+def _begin(archive: Path) -> bool:
+    """Returns whether this process is to make an archive: no other one does, and the folder can be written."""
+    with suppress(OSError):
+        if time.time() - archive.stat().st_mtime < _ABANDONED_SECONDS:
+            return False
+        archive.unlink()
+    try:
+        archive.open("x").close()
+    except OSError:  # another process was quicker, perhaps
+        return False
+    return True
