@@ -26,7 +26,7 @@ class Grouped(Workload):
     }
     KEYS: ClassVar = {"left": ["event"]}
     SIDES: ClassVar = ("left",)
-    WRITES: ClassVar = ("written", "removed")
+    WRITES: ClassVar = ("added", "written", "removed")
 
     @property
     def result(self) -> list[str]:

@@ -191,7 +191,8 @@ class PipelineSpec(Frozen):
         of_side = self.side(side)
         valid_from = None if of_side.holds_since_commit else of_side.valid_from
         own = filter(None, (of_side.sequence_by, of_side.delete_when, of_side.where, valid_from))
-        return (*self.definition.input(side).derives(self).values(), *own)
+        one = self.definition.input(side)
+        return (*one.derives(self).values(), *one.computed(self), *own)
 
     def with_settings(self, **settings: Any) -> PipelineSpec:
         """Returns the same pipeline with other settings.

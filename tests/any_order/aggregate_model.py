@@ -1,15 +1,15 @@
 """The rules of `kind: aggregate` as a model, in the schedules of `tests.any_order.model`.
 
 A row is (group, time, number). It counts in its group, or in one or more windows of its group. The result has, per
-group and window, the number of rows and the sum of their numbers. The stages of the model are the five of a join: the
-left ones are `changelog`, `grouping_store`, `touched_groups` and `aggregated`; the right table stays empty.
+group and window, the number of rows and the sum of their numbers. The stages of the model are the five of a join, of
+which three are used: the left changelog is `changelog`, the subscription store is `table`, the resolved join is
+`aggregated`, a block that is brought from one version of the table to another.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fk_pipeline.identity import Side
@@ -17,27 +17,19 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from tests.any_order.model import EVERY_KEY, Content, Event, Model, Schedule, partition, winner
 
 RULES = {
-    "the old group is noted": "a group that a row left keeps it",
-    "notes come before the state": "a run dies between the two, and nobody knows which groups it changed",
-    "notes are only added": "a run that changes nothing takes the notes of an older one that is not resolved",
-    "notes stay until they are resolved": "those of a folded batch go while its result is still to be made",
-    "a group is computed when it is written": "it is computed with the notes, and overwrites what is newer",
-    "a note counts until the result stands for it": "a run that a crash cut short is taken for one that is resolved",
-    "what was undone is told again": "a late commit undoes a step, and its notes are taken for resolved",
-    "a result that lost rows is compared whole": "the messages no longer have the groups that it lost",
+    "the old row counts": "a group that a row left keeps it",
+    "changes are those since the last commit": "the rows of the batch alone are looked at, not what others changed",
+    "the version is that which was read": "rows that changed while it was computed are taken for done",
+    "the version is in the commit of the rows": "a run dies between the two, and what changed is taken for done",
+    "a late commit stands for no version": "it takes back what newer runs wrote, and says that it is all there",
 }
 """Per rule that can be left out, the consequence of leaving it out."""
 
 Group = tuple[str | None, int | None]
 """A value of `group_by`, and the start of a window; None without windows."""
 
-
-@dataclass(frozen=True)
-class Success:
-    """A run of a stage that succeeded: its entry, and that of the upstream run whose output it read."""
-
-    entry: int
-    upstream: int | None
+Rows = Mapping[str, Any]
+"""The living rows of a version of the table, by key."""
 
 
 class AggregateModel(Model):
@@ -46,65 +38,72 @@ class AggregateModel(Model):
     def __init__(self, *, seed: int, without: str | None = None) -> None:
         super().__init__(join="inner", without=without)
         self.size, self.every = [(None, None), (4, 4), (4, 2), (5, 2), (2, 3)][seed % 5]
-        self.notes: dict[int, list[tuple[Group, int]]] = {}
-        """Per batch, the groups in which rows stood that it changed, and in which they stand now, and the entry
-        at which the run started."""
-        self.entry = 0
-        """The last entry of the ledger: a start, a success, or a stage that was made due again."""
-        self.done: dict[tuple[Stage, int], Success] = {}
-        """Per stage and batch, its last success."""
-        self.reopened: dict[tuple[Stage, int], int] = {}
-        """Per stage and batch, the entry at which it was made due again because a commit of it was undone."""
-        self.told: dict[int, int] = {}
-        """Per batch, how often `touched_groups` ran."""
-
-    def next_entry(self) -> int:
-        """Returns a new entry of the ledger."""
-        self.entry += 1
-        return self.entry
-
-    def stands(self, stage: Stage, batch: int) -> Success | None:
-        """Returns the last success of a stage; None if there is none, or if it was undone since."""
-        success = self.done.get((stage, batch))
-        undone = self.reopened.get((stage, batch), 0)
-        if success is not None and undone > success.entry and not self._lacks("what was undone is told again"):
-            return None
-        return success
-
-    def resolved(self, batch: int) -> int:
-        """Returns the entry before which the notes of a batch are resolved: the result stands for them."""
-        result, told = self.stands(Stage.RESOLVED_JOIN, batch), self.stands(Stage.RESPONSES, batch)
-        if self._lacks("a note counts until the result stands for it"):
-            return 0 if told is None else told.upstream or 0
-        if result is None or told is None or result.upstream != told.entry:
-            return 0
-        stored, undone = told.upstream or 0, self.reopened.get((Stage.SUBSCRIPTION_STORE, batch), 0)
-        return 0 if undone > stored and not self._lacks("what was undone is told again") else stored
+        self.versions: list[Rows] = [{}]
+        """The versions of the table."""
+        self.stands: int | None = None
+        """The version of the table that the result stands for, as far as it is known."""
+        self.written = 0
+        """The version of the result."""
 
     def run(self, stage: Stage, batch: int, content: Content) -> None:
-        if stage is Stage.SUBSCRIPTION_STORE:
-            before = dict(self.states[Side.LEFT])
+        if stage is Stage.LEFT_CHANGELOG:
             super().run(stage, batch, content)
-            self._note(batch, before)
-        elif stage is Stage.RESPONSES:
-            resolved = self.resolved(batch)
-            touched = {group for group, entry in self.notes.get(batch, ()) if entry > resolved}
-            self.told[batch] = self.told.get(batch, 0) + 1
-            self.responses[batch] = [(group, self.aggregated(group)) for group in touched]  # type: ignore[misc]
-        elif stage is not Stage.RIGHT_TABLE:
-            super().run(stage, batch, content)
+        else:
+            for commit in self.commits(stage, batch, content):
+                commit()
 
-    def _note(self, batch: int, before: Mapping[str, Any]) -> None:
-        found: list[Group] = []
-        entry = self.next_entry()
-        for key, row in self.states[Side.LEFT].items():
-            old = before.get(key)
-            if old is None or (old.value, old.applied_in) != (row.value, row.applied_in):
-                found += self.groups(row.value)
-                if old is not None and not self._lacks("the old group is noted"):
-                    found += self.groups(old.value)
-        kept = [] if self._lacks("notes are only added") else self.notes.get(batch, [])
-        self.notes[batch] = [*kept, *((group, entry) for group in found)]
+    def commits(self, stage: Stage, batch: int, content: Content) -> list[Callable[[], None]]:
+        if stage is Stage.LEFT_CHANGELOG:
+            return super().commits(stage, batch, content)
+        if stage is Stage.SUBSCRIPTION_STORE:
+            return [self._table(batch, content)]
+        return self._aggregated(batch) if stage is Stage.RESOLVED_JOIN else [lambda: None]
+
+    def _table(self, batch: int, content: Content) -> Callable[[], None]:
+        """Returns the commit of a run of `table`."""
+        after = self.copied()
+        Model.run(after, Stage.SUBSCRIPTION_STORE, batch, content)
+        rows = {k: row for k, row in after.states[Side.LEFT].items() if self.states[Side.LEFT].get(k) != row}
+
+        def commit() -> None:
+            self.states[Side.LEFT].update(rows)
+            living = {key: row.value for key, row in self.states[Side.LEFT].items() if row.value is not None}
+            self.versions.append(living)
+
+        return commit
+
+    def _aggregated(self, batch: int) -> list[Callable[[], None]]:
+        """Returns the commits of a run of `aggregated`: one, if no rule is left out."""
+        now, read = len(self.versions) - 1, self.written
+        rows = self.versions[now]
+        expected = {group: self.aggregated(rows, group) for group in self._touched(batch, rows)}
+
+        def version() -> None:
+            is_late = read != self.written and not self._lacks("a late commit stands for no version")
+            of_now = len(self.versions) - 1 if self._lacks("the version is that which was read") else now
+            self.stands = None if is_late else of_now
+
+        def groups() -> None:
+            made = {group: (*one, one) for group, one in expected.items() if one is not None}
+            self.result = {group: one for group, one in self.result.items() if group not in expected} | made
+            self.written += 1
+
+        def both() -> None:
+            version()
+            groups()
+
+        return [version, groups] if self._lacks("the version is in the commit of the rows") else [both]
+
+    def _touched(self, batch: int, now: Rows) -> set[Group]:
+        """Returns the groups that may be others than those of the result: all, if it stands for no version."""
+        if self.stands is None:
+            return {*self.result, *(group for row in now.values() for group in self.groups(row))}
+        then = self.versions[self.stands]
+        changed = {key for key in {*then, *now} if then.get(key) != now.get(key)}
+        if self._lacks("changes are those since the last commit"):
+            changed = {key for key, row in self.states[Side.LEFT].items() if row.applied_in == batch}
+        sides = (now,) if self._lacks("the old row counts") else (now, then)
+        return {group for key in changed for rows in sides for group in self.groups(rows.get(key))}
 
     def groups(self, row: Any) -> list[Group]:
         """Returns the groups in which a row counts; none if it is deleted."""
@@ -115,55 +114,10 @@ class AggregateModel(Model):
         last = row[1] // self.every * self.every
         return [(row[0], start) for start in range(last, row[1] - self.size, -self.every)]
 
-    def aggregated(self, group: Group) -> tuple[int, int] | None:
-        """Returns the number of rows of a group and their sum, as the state has them; None without rows."""
-        rows = [row.value for row in self.states[Side.LEFT].values() if group in self.groups(row.value)]
-        return (len(rows), sum(row[2] for row in rows)) if rows else None
-
-    def commits(self, stage: Stage, batch: int, content: Content) -> list[Callable[[], None]]:
-        if stage is Stage.RIGHT_TABLE:
-            return [lambda: None]
-        if stage is not Stage.SUBSCRIPTION_STORE:
-            return super().commits(stage, batch, content)
-        after = self.copied()
-        after.run(stage, batch, content)
-        self.entry = after.entry
-        had = 0 if self._lacks("notes are only added") else len(self.notes.get(batch, ()))
-        more = after.notes.get(batch, [])[had:]
-        rows = {k: row for k, row in after.states[Side.LEFT].items() if self.states[Side.LEFT].get(k) != row}
-
-        def notes() -> None:
-            kept = [] if self._lacks("notes are only added") else self.notes.get(batch, [])
-            self.notes[batch] = [*kept, *more]
-
-        def state() -> None:
-            self.states[Side.LEFT].update(rows)
-
-        return [state, notes] if self._lacks("notes come before the state") else [notes, state]
-
-    def _resolve(self, batch: int) -> None:
-        told: list[Any] = [*self.responses.get(batch, [])]
-        stands = self.stands(Stage.RESOLVED_JOIN, batch) is not None
-        if self.told.get(batch, 0) > 1 and not stands and not self._lacks("a result that lost rows is compared whole"):
-            rows = [row.value for row in self.states[Side.LEFT].values()]
-            every = {*self.result, *(group for row in rows for group in self.groups(row))}
-            told = [(group, self.aggregated(group)) for group in every]
-        for group, then in told:
-            found: Any = then if self._lacks("a group is computed when it is written") else self.aggregated(group)
-            if found is None:
-                self.result.pop(group, None)
-            else:
-                self.result[group] = (*found, found)
-
-    def reopen(self, stage: Stage, batch: int) -> None:
-        super().reopen(stage, batch)
-        self.reopened[stage, batch] = self.next_entry()
-
-    def fold(self, batches: Any, settled: Callable[[int], bool]) -> None:
-        super().fold(batches, settled)
-        for batch in self.folded:
-            if settled(batch) or self._lacks("notes stay until they are resolved"):
-                self.notes.pop(batch, None)
+    def aggregated(self, rows: Rows, group: Group) -> tuple[int, int] | None:
+        """Returns the number of rows of a group and their sum; None without rows."""
+        own = [row for row in rows.values() if group in self.groups(row)]
+        return (len(own), sum(row[2] for row in own)) if own else None
 
     def refused(self) -> set[tuple[str, Any, Any]]:
         return set()
@@ -197,20 +151,12 @@ class AggregateSchedule(Schedule):
 
         return {Side.LEFT: [event() for _ in range(number(0, 4))], Side.RIGHT: []}
 
-    def _run(self, stage: Stage, n: int) -> None:
-        model = self._aggregate
-        before = {Stage.RESPONSES: Stage.SUBSCRIPTION_STORE, Stage.RESOLVED_JOIN: Stage.RESPONSES}.get(stage)
-        read = None if before is None else model.done.get((before, n))
-        super()._run(stage, n)
-        model.done[stage, n] = Success(model.next_entry(), None if read is None else read.entry)
-
     def _wanted(self, contents: Mapping[int, Content]) -> dict[Any, Any]:
         log = {n: partition(content[Side.LEFT]) for n, content in contents.items()}
         last = (winner(log, key) for key in {key for part in log.values() for key in part.rows})
         found: dict[Group, list[int]] = {}
-        model = self._aggregate
         for row in (won[1] for won in last if won is not None and won[1] is not None):
-            for group in model.groups(row):
+            for group in self._aggregate.groups(row):
                 found.setdefault(group, []).append(row[2])
         return {group: (len(numbers), sum(numbers)) for group, numbers in found.items()}
 

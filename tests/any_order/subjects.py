@@ -364,9 +364,14 @@ def _grouped(histories: Histories, landed: Mapping[Place, Content], _join: str, 
 
 
 def _stale_groups(pipeline: Pipeline) -> list[Any]:
-    """Returns the groups whose number of members is not that of the result (architecture, rule 14)."""
-    rows = pipeline.table("aggregated").where("_fk_rows <> n OR NOT (fk <=> _fk_by_fk)")
-    return [row[0] for row in rows.select("fk").collect()]
+    """Returns the groups whose rows in the table count in more or fewer windows than the result has (rule 14)."""
+    windows = F.expr(f"SUM(1 + IF(PMOD(_fk_at, {_EVERY}) < {_SIZE - _EVERY}, 1, 0))").alias("n")
+    table = pipeline.table("table").where("_fk_hash IS NOT NULL").groupBy("_fk_by_fk").agg(windows)
+    result = pipeline.table("aggregated").groupBy("_fk_by_fk").agg(F.sum("n").alias("n"))
+    both = table.alias("t").join(result.alias("r"), F.expr("t._fk_by_fk <=> r._fk_by_fk"), "full")
+    return [
+        row[0] for row in both.where("NOT (t.n <=> r.n)").selectExpr("COALESCE(t._fk_by_fk, r._fk_by_fk)").collect()
+    ]
 
 
 AGGREGATE_OF_ONE = Subject(
@@ -378,7 +383,7 @@ AGGREGATE_OF_ONE = Subject(
     _grouped,
     _stale_groups,
     lambda key: dict.fromkeys(
-        ("grouping_store", "touched_groups", "group_notes"),
+        ("table", "aggregated"),
         "_fk_by_fk IS NULL" if key == queries.NULL else f"_fk_by_fk = '{key}'",
     ),
     dated.SCHEMAS,

@@ -6,17 +6,12 @@ import pytest
 
 from tests.any_order.aggregate_model import RULES, AggregateSchedule, wrong
 
-RARE = {
-    "notes stay until they are resolved": 2600,
-    "a note counts until the result stands for it": 900,
-    "what was undone is told again": 2200,
-    "a result that lost rows is compared whole": 2200,
-}
+RARE = {"a late commit stands for no version": 1200}
 """Per rule that few schedules need, the seed from which they are searched: one is near."""
 
 
 def test_with_all_rules_every_schedule_ends_with_the_groups_of_the_last_writers() -> None:
-    assert wrong(1000) == 0
+    assert wrong(2000) == 0
 
 
 @pytest.mark.parametrize("rule", RULES)

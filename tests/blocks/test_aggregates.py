@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.blocks.aggregates import DEPENDING, EXACT, NOT_OF_ROWS, computed_on_rows, parse_aggregate
-from fk_pipeline.blocks.times import FARTHEST
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.kinds.aggregate.spec import TimeWindow
-from fk_pipeline.kinds.aggregate.windows import Windows
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.sql import SqlTextError
 from tests.kinds.aggregate.grouped import AGGREGATES, FILE, TABLE
@@ -126,21 +120,3 @@ def test_a_wrong_file_is_refused(tmp_path: Path, parts: dict[str, str], message:
     file.write_text(FILE.format(**known | {"aggregates": AGGREGATES} | parts))
     with pytest.raises(PipelineFileError, match=message):
         load_spec(file)
-
-
-def test_the_times_around_windows_are_all_times_in_them() -> None:
-    hours = Windows.of(TimeWindow(time="at", size="1 hour", every="10 minutes"), "BIGINT")
-    assert hours.around(pa.chunked_array([[7_200_000, 600_000], [1_200_000]])) == (600_000, 7_200_000 + 3_600_000)
-    assert hours.around(pa.chunked_array([pa.array([], pa.int64())])) == (0, 0)
-    assert hours.around(pa.chunked_array([[-FARTHEST]])) == (None, -FARTHEST + 3_600_000)
-    assert hours.around(pa.chunked_array([[FARTHEST - 1]])) == (FARTHEST - 1, None)
-    zone = ZoneInfo("Europe/Berlin")
-    days = Windows.of(TimeWindow(time="at", size="2 days", every="1 day", zone="Europe/Berlin"), "TIMESTAMP")
-    epoch = datetime(1970, 1, 1, tzinfo=UTC)
-    for first in (datetime(2026, 3, 28, tzinfo=zone), datetime(2026, 10, 24, tzinfo=zone)):  # 47 and 49 hours
-        begin, end = (one.astimezone(UTC) for one in (first, first + timedelta(days=2)))
-        low, high = days.around(pa.chunked_array([pa.array([begin], pa.timestamp("us", tz="UTC"))]))
-        assert low is not None
-        assert high is not None
-        assert low <= (begin - epoch) // timedelta(microseconds=1)
-        assert high >= (end - epoch) // timedelta(microseconds=1)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import typer
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 import fk_pipeline
@@ -21,6 +20,9 @@ from fk_pipeline.engine.fingerprints import shadow_home
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults, lease
+from fk_pipeline.store.logs import DeltaLogs
+from fk_pipeline.store.rows_here import HereTable, Wanted
+from fk_pipeline.store.sizes import MEASURED
 from tests.deaths import Killed, dies_at
 from tests.fixes import Met, follow
 from tests.upgrades import upgrade
@@ -129,7 +131,7 @@ def column_added(folder: Path) -> list[Any]:
 
 
 def table_removed(folder: Path) -> list[Any]:
-    shutil.rmtree(folder / "warehouse" / "counted" / "grouping_store")
+    shutil.rmtree(folder / "warehouse" / "counted" / "table")
     return ["run", folder / "p.yaml"]
 
 
@@ -304,20 +306,21 @@ def test_an_error_that_comes_from_the_state_is_mended_by_making_it_anew(
     folder: Path, command: Any, spoiled: Any, fails: str, wanted: list[str]
 ) -> None:
     land(folder, 3, {"id": 3, "k": "b", "v": 4})
-    spoiled("fk_pipeline.kinds.aggregate.stages._of_some", fails)
+    spoiled("fk_pipeline.blocks.refresh.arithmetic._summed", fails)
     assert follow(command, "run", folder / "p.yaml") == wanted
     assert counted(folder) == {"a": 1, "b": 2}
 
 
 def counted(folder: Path) -> dict[str, int]:
-    table = DeltaTable(str(folder / "warehouse" / "counted" / "aggregated")).to_pyarrow_table()
-    return {row["k"]: row["n"] for row in table.to_pylist()}
+    table = HereTable.of(DeltaLogs(), str(folder / "warehouse" / "counted" / "aggregated"), MEASURED)
+    assert table is not None
+    return {row["k"]: row["n"] for row in table.read(Wanted(("k", "n"))).to_pylist()}
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 def test_a_rebuild_that_spark_refuses_says_that_it_is_to_be_reported(folder: Path, command: Any, spoiled: Any) -> None:
-    spoiled("fk_pipeline.kinds.aggregate.stages.outputs_of", "no_such = 1")
+    spoiled("fk_pipeline.blocks.refresh.expected.all_groups", "no_such = 1")
     met = Met(command("rebuild", folder / "p.yaml").err)
     assert met.fix.startswith("report it, with what this rebuild prints with --debug; the tables are as they were"), (
         met.fix

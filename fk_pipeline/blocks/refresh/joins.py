@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import cached_property, reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from sqlglot import exp
 
@@ -18,7 +19,7 @@ from fk_pipeline.blocks.refresh.changes import BothVersions, Changes, local_rows
 from fk_pipeline.blocks.refresh.ranges import passed_range
 from fk_pipeline.blocks.refresh.relations import Snapshot, sql_over
 from fk_pipeline.blocks.refresh.tables import is_compared_as_stored
-from fk_pipeline.blocks.select.block import ANCHOR, GROUP_VALUE, Alias, Block
+from fk_pipeline.blocks.select.block import ANCHOR, GROUP_VALUE, Alias, Block, NearNumbers
 from fk_pipeline.blocks.select.trees import named
 from fk_pipeline.blocks.select.written import expression_as_written
 from fk_pipeline.conditions import parsed
@@ -30,6 +31,9 @@ from fk_pipeline.store.local import distinct
 
 _MOST_OF_A_TABLE = 0.3
 """The share of the groups of a block above which all rows of its tables are read, rather than those of the groups."""
+
+_NEAR = "_fk_near"
+"""The column of wanted rows with the number that `NearNumbers` is about."""
 
 _OLD, _NEW = "_fk_then", "_fk_now"
 """The names of a table of one row, with the old row and with the new one."""
@@ -191,11 +195,21 @@ class Joins:
         if values is None or any(column.null_count for column in values.columns):
             return None
         kinds = {of: dict(own.values())[name] for name, of in names.items()}
+        if self.block.near is not None:
+            values = self._near(values, touched.local, self.block.near)
+            names, kinds = names | {self.block.near.column: _NEAR}, kinds | {_NEAR: "BIGINT"}
         wanted = self.read.held(distinct([values], [*kinds]), [*kinds.items()])
         found = self.snapshot.with_keys(alias.relation, wanted, names)
         if alias is self.block.anchor:
             return self._joined_to(found)
         return self.frames(self._keys_of(self._traced(alias, [found])))
+
+    @staticmethod
+    def _near(values: pa.Table, touched: pa.Table, near: NearNumbers) -> pa.Table:
+        """Returns values of groups, each with every number with which rows of the group may lie."""
+        first = touched[GROUP_VALUE.format(near.value)]
+        numbers = [pc.add(first, pa.scalar(near.step * place, pa.int64())) for place in range(near.count)]
+        return pa.concat_tables([values.append_column(_NEAR, one) for one in numbers])
 
     def _alias_of_groups(self, touched: RowSet) -> Alias | None:
         """Returns the table by whose columns rows of groups are looked up; None if there is none."""
@@ -204,7 +218,8 @@ class Joins:
         for one in self.block.aliases:
             by, own = self.block.grouped_by(one.name), self._columns(one.relation)
             keys = {key.lower() for key in self.snapshot.relations[one.relation].keys}
-            if not by or one.is_single or any(step.may_match_none for step in self.block.steps(one)):
+            is_near = self.block.near is not None and one is self.block.anchor
+            if not (by or is_near) or one.is_single or any(step.may_match_none for step in self.block.steps(one)):
                 continue
             if not all(is_compared_as_stored(own[name][1]) for name in by.values()):
                 continue

@@ -37,7 +37,7 @@ class Refresh:
     def __init__(self, read: Reader) -> None:
         spec: Refreshed = read.spec
         self.read, self.spec = read, spec
-        self.block: Block = spec.blocks.block(read.stage)
+        self.block: Block = spec.block_of(read.stage, read.table_of)
         own = [name for name in self.block.relations if name not in spec.inputs]
         self.tables = {name: read.table_of(name) for name in (*own, self.block.name)}
         self.table = self.tables[self.block.name]

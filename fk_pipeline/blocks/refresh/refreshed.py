@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Literal, Protocol
 
-from fk_pipeline.blocks.select.block import Query
+from fk_pipeline.blocks.select.block import Block, Query
 from fk_pipeline.spec import SideSpec
+from fk_pipeline.store.schemas import Table
 
 
 class Refreshed(Protocol):
@@ -15,7 +16,11 @@ class Refreshed(Protocol):
 
     @property
     def blocks(self) -> Query:
-        """The blocks, each with the name of its stage and table."""
+        """The blocks that a block may read, each with the name of its stage and table."""
+        ...
+
+    def block_of(self, stage: str, table_of: Callable[[str], Table]) -> Block:
+        """Returns the block of a stage; `table_of` returns the declaration of a table of the pipeline."""
         ...
 
     @property

@@ -103,8 +103,7 @@ def is_compared_as_stored(kind: str) -> bool:
 
 
 def _is_secret(spec: Refreshed, tables: Mapping[str, Table], block: Block, column: str) -> bool:
-    found = spec.blocks.inputs_of(column, block.name)
-    return any(read.lower() in _sensitive(spec, tables, name) for name, read in found)
+    return any(read.lower() in _sensitive(spec, tables, name) for name, read in block.reads(column))
 
 
 def _sensitive(spec: Refreshed, tables: Mapping[str, Table], relation: str) -> set[str]:
@@ -121,6 +120,7 @@ def analysed_table(
     rows: Mapping[str, DataFrame],
     *,
     hashed: bool,
+    written: str = "query",
 ) -> Table:
     """Returns the table of a block; Spark analyses the block over empty tables.
 
@@ -131,12 +131,13 @@ def analysed_table(
         block: the block.
         rows: what it reads, without rows, by name.
         hashed: whether its rows have `ROW`, as in its `declared_table`: what needs no Spark must know the keys, too.
+        written: where in the pipeline file the block is written, for errors.
 
     Raises:
         PipelineFileError: Spark refuses the block.
     """
     sums = sums_of(block)
-    kinds = _analysed(session, spec, block, rows, sums.analysed() if sums is not None else {})
+    kinds = _analysed(session, spec, block, rows, sums.analysed() if sums is not None else {}, written)
     columns = tuple((name, kinds[name]) for name in block.columns)
     types = {name: kind for name, kind in kinds.items() if name not in block.columns}
     numbers = () if sums is None or not is_exact(types) else number_columns(sums, types)
@@ -149,7 +150,7 @@ def declared_table(spec: Refreshed, tables: Mapping[str, Table], block: Block) -
     `tables` are those of the pipeline that the block reads, by name.
     """
     columns = tuple((name, _declared(spec, tables, block, name)) for name in block.columns)
-    numbers, hashed = _declared_numbers(spec, block), _is_hashed(spec, tables, block)
+    numbers, hashed = _declared_numbers(spec, tables, block), _is_hashed(spec, tables, block)
     return _table_of(spec, tables, block, columns, numbers, hashed=hashed)
 
 
@@ -174,7 +175,12 @@ def means_of(session: SparkSession, sums: Sums, types: Mapping[str, str]) -> dic
 
 
 def _analysed(
-    session: SparkSession, spec: Refreshed, block: Block, rows: Mapping[str, DataFrame], more: Mapping[str, str]
+    session: SparkSession,
+    spec: Refreshed,
+    block: Block,
+    rows: Mapping[str, DataFrame],
+    more: Mapping[str, str],
+    written: str,
 ) -> dict[str, str]:
     """Returns the types of the columns of a block, and of more columns (name, SQL), as Spark finds them."""
     names = {one.name: f"fk_analysed_{number}" for number, one in enumerate(block.aliases)}
@@ -184,7 +190,7 @@ def _analysed(
         fields = session.sql(block.of(names, more)).schema.fields
         row_hash((field.name, field.dataType) for field in fields)  # refuses a type that cannot be hashed
     except (PySparkException, TypeError) as error:
-        raise PipelineFileError(f"query: {first_line(error)}", where=str(spec.file)) from None
+        raise PipelineFileError(f"{written}: {first_line(error)}", where=str(spec.file)) from None
     finally:
         for name in names.values():
             session.catalog.dropTempView(name)
@@ -201,16 +207,15 @@ def _declared(spec: Refreshed, tables: Mapping[str, Table], block: Block, column
     return {of.lower(): kind for of, kind in tables[relation].columns}[name.lower()]
 
 
-def _declared_numbers(spec: Refreshed, block: Block) -> Typed:
+def _declared_numbers(spec: Refreshed, tables: Mapping[str, Table], block: Block) -> Typed:
     """Returns the hidden columns of groups that are probably kept by arithmetic."""
     sums = sums_of(block)
     if sums is None:
         return ()
-    names = {one.name: one.relation for one in block.aliases}
+    kinds = {one.name: _types(spec, tables, one.relation) for one in block.aliases}
     for number in sums.summed:
         for column in block.read_by(sums.arguments[number]):
-            side = spec.inputs.get(names.get(column.table, ""))
-            if side is not None and (side.type_of((column.name,)) or "").upper() in ("FLOAT", "DOUBLE"):
+            if kinds.get(column.table, {}).get(column.name.lower()) in ("FLOAT", "DOUBLE"):
                 return ()
     sized = {SUM.format(number): UNKNOWN_TYPE for number in sums.summed}
     return number_columns(sums, sized)

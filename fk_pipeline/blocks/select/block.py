@@ -79,6 +79,23 @@ class Keep:
     where: str
 
 
+@dataclass(frozen=True)
+class NearNumbers:
+    """Where rows of the anchor lie whose groups are generated: a group has the rows with some numbers in a column.
+
+    Attributes:
+        column: the column of the anchor, a BIGINT.
+        value: the number of the value of the group, also a BIGINT (`Block.by`).
+        step: how far apart two of these numbers are; the first is the value of the group.
+        count: how many there are.
+    """
+
+    column: str
+    value: int
+    step: int
+    count: int
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
     """One block.
@@ -93,6 +110,7 @@ class Block:
         keep: the choice among its rows, if there is one.
         branches: of a UNION ALL its parts, blocks of the unit row; no two of their aliases have one name. `aliases`
             are those of all, and `tree` is that of the first.
+        near: where the rows of a group lie, if that is known of a value that LATERAL VIEW makes.
     """
 
     name: str
@@ -103,11 +121,17 @@ class Block:
     columns: tuple[str, ...]
     keep: Keep | None = None
     branches: tuple[Block, ...] = ()
+    near: NearNumbers | None = None
 
     @property
     def parts(self) -> tuple[Block, ...]:
         """The branches of a UNION ALL; of any other block itself."""
         return self.branches or (self,)
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """The names of the columns of its SELECT, among which `keep` chooses."""
+        return tuple(one.alias_or_name for one in self.tree.selects)
 
     @property
     def is_one_row(self) -> bool:
@@ -225,7 +249,7 @@ class Block:
         """
         if self.branches:
             return " UNION ALL ".join(one.of(tables, more, only) for one in self.branches)
-        names = self.columns if self.keep is None else [one.alias_or_name for one in self.tree.selects]
+        names = self.columns if self.keep is None else self.named
         own = {name: one.unalias().sql(DIALECT) for name, one in zip(names, self.tree.selects, strict=True)}
         selected = ", ".join(f"{sql} AS {quote(name)}" for name, sql in (own | dict(more)).items())
         group, having = (self.tree.args.get(one) for one in ("group", "having"))

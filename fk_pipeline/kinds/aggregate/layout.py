@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.blocks.aggregates import computed_on_rows
@@ -14,17 +13,18 @@ from fk_pipeline.blocks.input_types import (
     check_of_one_row,
     declared_sequence_type,
     empty_rows,
-    first_line,
     sequence_type,
     type_of,
 )
+from fk_pipeline.blocks.refresh.relations import sql_over
+from fk_pipeline.blocks.refresh.tables import analysed_table, declared_table
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
-from fk_pipeline.kinds.aggregate.aggregated import groups_of, outputs_of
-from fk_pipeline.kinds.aggregate.kind import AT, GROUP_ROWS, WINDOW_END, WINDOW_START, AggregateStage, by
+from fk_pipeline.kinds.aggregate.block import block_of
+from fk_pipeline.kinds.aggregate.kind import AT, AggregateStage, by
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
 from fk_pipeline.kinds.aggregate.windows import MICROS, Windows
 from fk_pipeline.spec.model import UNKNOWN_TYPE
@@ -48,21 +48,23 @@ def layout_of(session: SparkSession, spec: AggregateSpec) -> Layout:
         types[AT] = _time_type(spec, rows)
     check_conditions(session, spec, Side.INPUT)
     sequence = sequence_type(session, spec, Side.INPUT)
-    stored = k.store(spec, sequence, types)
-    windows = None if spec.window is None else Windows.of(spec.window, types[AT])
+    stored = _marked(spec, k.table(spec, sequence, types))
     kept = empty(session, stored.columns)
-    try:
-        outputs = outputs_of(kept, spec, windows).schema.fields
-    except PySparkException as error:
-        raise PipelineFileError(f"aggregates, having or select: {first_line(error)}", where=str(spec.file)) from None
     for text in spec.aggregates:
         check_of_one_row(spec, rows, computed_on_rows(text), "aggregates", shown=text)
-    groups = groups_of(kept, spec, windows)
+    block = block_of(spec, windows_of(spec, types))
+    written = "aggregates, having or select"
+    tables, read = {stored.name: stored}, {stored.name: kept}
+    result = analysed_table(session, spec, tables, block, read, hashed=True, written=written)
+    groups = sql_over({one.name: kept for one in block.aliases}, replace(block, keep=None, columns=block.named).of)
     check_of_one_row(spec, groups, [] if spec.having is None else [spec.having], "having")
     check_of_one_row(spec, groups, [output.sql for output in spec.outputs], "select")
-    named = {output.name for output in spec.outputs}
-    kinds = [(field.name, field.dataType.simpleString()) for field in outputs if field.name in named]
-    return _layout(spec, sequence, types, kinds)
+    return _layout(spec, sequence, stored, result)
+
+
+def windows_of(spec: AggregateSpec, types: Mapping[str, str]) -> Windows | None:
+    """Returns the windows of a pipeline, given the types of the columns of the table; None if it has none."""
+    return None if spec.window is None else Windows.of(spec.window, types[AT])
 
 
 def _group_type(spec: AggregateSpec, rows: DataFrame, name: str) -> str:
@@ -113,31 +115,26 @@ def declared_layout(spec: AggregateSpec) -> Layout:
         return UNKNOWN_TYPE if column is None else column.type
 
     types = {by(name): declared(sql) for name, sql in spec.grouped_by.items()}
-    named = {name.lower(): types[by(name)] for name in spec.group_names}
     if spec.window is not None:
-        types[AT] = declared(spec.window.time)
-        named |= dict.fromkeys((WINDOW_START, WINDOW_END), types[AT])
-    outputs = []
-    for output in spec.outputs:
-        names = [path[0].lower() for path in parse_expression(output.sql).reads] if output.plain else [""]
-        outputs.append((output.name, named.get(names[0], UNKNOWN_TYPE)))
-    return _layout(spec, declared_sequence_type(spec.input), types, outputs)
+        kind = declared(spec.window.time).upper()
+        types[AT] = kind if kind in MICROS else next(iter(MICROS))
+    sequence = declared_sequence_type(spec.input)
+    stored = _marked(spec, k.table(spec, sequence, types))
+    result = declared_table(spec, {stored.name: stored}, block_of(spec, windows_of(spec, types)))
+    return _layout(spec, sequence, stored, result)
 
 
-def _layout(spec: AggregateSpec, sequence: str, types: k.Types, outputs: Sequence[tuple[str, str]]) -> Layout:
-    def marked(table: Table) -> Table:
-        of_source = table.name in (AggregateStage.CHANGELOG, AggregateStage.GROUPING_STORE, GROUP_ROWS)
-        return replace(table, sensitive=k.sensitive_names(spec, of_source=of_source) & {*table.names})
+def _marked(spec: AggregateSpec, table: Table) -> Table:
+    return replace(table, sensitive=k.sensitive_names(spec, of_source=True) & {*table.names})
 
-    result = k.aggregated(spec, types, outputs)
-    secret = k.sensitive_names(spec, of_source=False) | spec.sensitive_outputs
+
+def _layout(spec: AggregateSpec, sequence: str, stored: Table, result: Table) -> Layout:
+    log = changelog_table(AggregateStage.CHANGELOG, spec.input, sequence, format_of(spec.input).has_holes)
+    secret = k.sensitive_names(spec, of_source=False) | spec.sensitive_outputs | result.sensitive
     return Layout(
         (
-            marked(changelog_table(AggregateStage.CHANGELOG, spec.input, sequence, format_of(spec.input).has_holes)),
-            marked(k.notes(spec, types)),
-            marked(k.store(spec, sequence, types)),
-            marked(k.group_rows(spec)),
-            marked(k.touched_groups(spec, types)),
+            _marked(spec, log),
+            stored,
             replace(result, sensitive=secret & {*result.names}),
             s.quarantine_table(),
         )

@@ -6,32 +6,32 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.blocks.refresh.facts import VERSIONS
 from fk_pipeline.blocks.times import limited
+from fk_pipeline.cdc.delta import changes_between
+from fk_pipeline.cdc.table_versions import are_kept, table_id
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
-from fk_pipeline.kinds.aggregate.aggregated import spread
-from fk_pipeline.kinds.aggregate.kind import (
-    AT,
-    EVERY_GROUP,
-    NOTES,
-    START,
-    WINDOW_END,
-    WINDOW_START,
-    AggregateStage,
-    by,
-)
-from fk_pipeline.kinds.aggregate.spec import DAY_MICROS, AggregateSpec, TimeWindow
-from fk_pipeline.kinds.aggregate.windows import Windows
+from fk_pipeline.kinds.aggregate.kind import START, WINDOW_END, WINDOW_START, AggregateStage, by
+from fk_pipeline.kinds.aggregate.layout import windows_of
+from fk_pipeline.kinds.aggregate.placing import spread
+from fk_pipeline.kinds.aggregate.spec import AggregateSpec, TimeWindow
+from fk_pipeline.kinds.aggregate.windows import DAY_MICROS
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.durations import micros, span
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.commits import row_metadata
 from fk_pipeline.verify.last_writers import current_rows
+
+CHANGED, ANY_GROUP = "changed rows", "any group"
+"""The names of the frames of `outside`."""
 
 _EPOCH = "DATE'1970-01-01'"
 _FROM, _TO, _KEY = "_fk_from", "_fk_to", "_fk_key"
@@ -94,38 +94,58 @@ def _windowed(rows: str, window: TimeWindow, kind: str) -> str:
     return f"SELECT *, {bounds}, {key} AS {_KEY} FROM ({spread}) WHERE {start} + {size} > {place}"
 
 
+def outside(session: SparkSession, _: AggregateSpec, ledger: Ledger) -> dict[str, DataFrame]:
+    """Returns the rows of the table that changed since the version that the result stands for, as they were and are.
+
+    `ANY_GROUP` is there if nothing tells which these are.
+    """
+    result, table = (f"{ledger.home}/{name}" for name in (AggregateStage.AGGREGATED, AggregateStage.TABLE))
+    stands, now = (ledger.logs.version(path) for path in (result, table))
+    if now is None:
+        return {}
+    facts = {} if stands is None else row_metadata(result, stands)
+    of, then = (facts.get(VERSIONS) or {}).get(AggregateStage.TABLE, ("", -1))
+    if then == now:
+        return {}
+    changes = f"{table}@{then + 1}..{now}"
+    if then < 0 or of != table_id(changes) or then > now or not are_kept(changes):
+        return {ANY_GROUP: session.range(1)}
+    return {CHANGED: changes_between(session, changes)}
+
+
 def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], spec: AggregateSpec) -> list[DataFrame]:
     """Returns the keys of the groups that due work may still change, each once.
 
-    These are the groups of every version of the rows that due batches concern, as the changelog and the store have
-    them, and the groups that notes of due batches name. All groups, if a due batch has a truncate, or a note names all.
+    These are the groups of every version of the rows that due batches concern, as the changelog and the table have
+    them, and those of the rows of the table that the result does not stand for. All groups, if a due batch has a
+    truncate, or nothing tells which rows the result does not stand for.
 
     Args:
-        tables: the tables.
+        tables: the tables, and what `outside` returned.
         due: the due batches per stage.
         spec: the pipeline.
     """
     batches = sorted({int(batch) for found in due.values() for batch in found})
-    log, store, notes = (tables[name] for name in ("changelog", AggregateStage.GROUPING_STORE, NOTES))
-    windows = None
-    if spec.window is not None:
-        windows = Windows.of(spec.window, store.schema[AT].dataType.simpleString())
+    log, table = tables[AggregateStage.CHANGELOG], tables[AggregateStage.TABLE]
+    windows = windows_of(spec, {name: kind.upper() for name, kind in table.dtypes})
     keys, first = [*map(quote, k.input_key(spec))], quote(k.input_key(spec)[0])
     own = log.where(F.col(s.BATCH).isin(batches))
-    noted = notes.where(F.col(s.BATCH).isin(batches))
     concerned = own.where(f"{first} IS NOT NULL").select(*keys).unionByName(
-        store.where(F.col(s.OWNER).isin(batches) | F.col(s.APPLIED_IN).isin(batches)).select(*keys)
+        table.where(F.col(s.OWNER).isin(batches) | F.col(s.APPLIED_IN).isin(batches)).select(*keys)
     )  # fmt: skip
-    whole = own.where(f"{first} IS NULL").select().union(noted.where(F.col(s.CAUSE) == EVERY_GROUP).select()).limit(1)
+    whole = own.where(f"{first} IS NULL").select()
+    if ANY_GROUP in tables:
+        whole = whole.union(tables[ANY_GROUP].select())
+    whole = whole.limit(1)
     versions = with_content(log.where(f"{first} IS NOT NULL"), spec, Side.INPUT, ISOLATING)
-    placing = [*k.placing_columns(spec), s.HASH]
+    placing = [*k.logged_columns(spec), s.HASH]
 
     def groups(rows: DataFrame) -> DataFrame:
-        return spread(rows, windows).select(*map(quote, k.group_key(spec)))
+        return spread(rows.where(f"{s.HASH} IS NOT NULL"), windows).select(*map(quote, k.group_key(spec)))
 
-    parts = [groups(noted.where(F.col(s.CAUSE) != EVERY_GROUP))]
-    for rows in (versions, store):
-        narrow = rows.where(f"{s.HASH} IS NOT NULL").select(*keys, *map(quote, placing))
+    parts = [groups(tables[CHANGED])] if CHANGED in tables else []
+    for rows in (versions, table):
+        narrow = rows.select(*keys, *map(quote, placing))
         parts.append(groups(narrow.join(concerned.distinct(), k.input_key(spec), "left_semi")))
         parts.append(groups(narrow.crossJoin(F.broadcast(whole))))
     everything = tables[AggregateStage.AGGREGATED].select(*map(quote, k.group_key(spec)))

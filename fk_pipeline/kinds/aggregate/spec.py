@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from fk_pipeline.blocks.aggregates import computed_on_rows, parse_aggregate
+from fk_pipeline.blocks.select.block import Block, Query
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.aggregate.kind import START, WINDOW_END, WINDOW_START
+from fk_pipeline.kinds.aggregate.block import block_of
+from fk_pipeline.kinds.aggregate.kind import AT, START, WINDOW_END, WINDOW_START
+from fk_pipeline.kinds.aggregate.windows import DAY_MICROS, Windows
 from fk_pipeline.spec.base import Frozen, Strings, problem
 from fk_pipeline.spec.clock import Zone
 from fk_pipeline.spec.durations import Span, micros, span
@@ -19,8 +23,6 @@ from fk_pipeline.spec.settings import OwnExpectation, OwnSuites
 from fk_pipeline.spec.sql import Column, Expression, SqlTextError, body_of, parse_expression, quote, refuse_moments
 
 UTC_ZONE = "UTC"
-DAY_MICROS = 86_400_000_000
-"""Microseconds of a day that has 24 hours."""
 
 
 class TimeWindow(Frozen):
@@ -133,6 +135,26 @@ class AggregateSpec(PipelineSpec):
         """The columns of the result, in their order."""
         parsed = [parse_expression(text) for text in self.select or map(quote, self.names)]
         return tuple(Output(one.name or "", one.text, one.plain) for one in parsed)
+
+    @property
+    def inputs(self) -> Mapping[str, SideSpec]:
+        """None that a block reads where it lies: the result reads the table."""
+        return {}
+
+    @property
+    def blocks(self) -> Query:
+        """None that another block reads."""
+        return Query((), ())
+
+    @property
+    def refresh(self) -> Literal["auto", "full"]:
+        """How the result is brought to the newest version of the table: by `settings.strategy`."""
+        return "full" if self.settings.strategy_of("aggregated") == "full" else "auto"
+
+    def block_of(self, _: str, table_of: Callable[[str], Any]) -> Block:
+        """Returns the result as a block; `table_of` returns the declaration of a table."""
+        types = dict(table_of("table").columns)
+        return block_of(self, None if self.window is None else Windows.of(self.window, types[AT]))
 
     @property
     def computes(self) -> bool:

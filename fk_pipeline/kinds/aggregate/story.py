@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NoReturn
 
@@ -11,14 +12,15 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import for_story, with_content
 from fk_pipeline.blocks.left_out import DO_NOT_PASS, DOES_NOT_PASS, NOT_PASSING
+from fk_pipeline.blocks.refresh.relations import sql_over
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
-from fk_pipeline.kinds.aggregate.aggregated import outputs_of, placed, spread
-from fk_pipeline.kinds.aggregate.kind import EVERY_GROUP, MEMBERS, NOTES, AggregateStage
+from fk_pipeline.kinds.aggregate.kind import AggregateStage
+from fk_pipeline.kinds.aggregate.layout import windows_of
+from fk_pipeline.kinds.aggregate.placing import spread
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
-from fk_pipeline.kinds.aggregate.stages import messages_of, windows_of
 from fk_pipeline.spec import Column, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import parse_columns_of_key, shown, value_from_text
@@ -51,12 +53,11 @@ class GroupStory:
         key: its key.
         members: rows that count in it, those that changed last first; at most `MEMBERS_SHOWN`.
         rows: the number of rows that count in it.
-        touched_by: the batches that touched it and whose notes are kept.
-        first_load: the batches among them that touched every group, as a first load does.
+        touched_by: the batches that brought a version of a row that counts in it, or once did.
         result: the row of the result; None if it has none.
         written_in: the batch that last wrote it.
-        expected: the row that the result must have by the rows of the store; None if none.
-        is_current: whether the row of the result was made of these rows.
+        expected: the row that the result must have by the rows of the table; None if none.
+        is_current: whether the result has this row.
         due: the due batches per stage.
         left_out: the number of rows of the input that would count in it and do not pass `where`.
     """
@@ -65,7 +66,6 @@ class GroupStory:
     members: tuple[Member, ...]
     rows: int
     touched_by: tuple[int, ...]
-    first_load: tuple[int, ...]
     result: dict[str, Any] | None
     written_in: int | None
     expected: dict[str, Any] | None
@@ -94,9 +94,7 @@ class GroupStory:
             (one.applied_in, "row", f"{shown(one.key)}: {', '.join(f'{n}={v}' for n, v in one.values.items())}", "")
             for one in self.members
         ]
-        found += [
-            (batch, "touched", "every group was" if batch in self.first_load else "", "") for batch in self.touched_by
-        ]
+        found += [(batch, "touched", "", "") for batch in self.touched_by]
         return sorted(found, key=lambda event: event[:3])
 
     def sentences(self) -> list[str]:
@@ -146,56 +144,71 @@ def _story(read: TableReader, spec: AggregateSpec, ledger: Ledger, said: str) ->
     shown_key = json_rows(
         wanted.select(*[F.col(quote(key)).alias(name) for name, key in zip(names, keys, strict=True)])
     )
-    windows = windows_of(spec, read.table_of)
+    windows = windows_of(spec, dict(read.table_of(AggregateStage.TABLE).columns))
     same = " AND ".join(f"m.{quote(key)} <=> w.{quote(key)}" for key in keys)
 
     def of_group(rows: DataFrame) -> DataFrame:
         return rows.alias("m").join(F.broadcast(wanted).alias("w"), F.expr(same), "left_semi")
 
-    store = read.read(AggregateStage.GROUPING_STORE)
-    counting = of_group(placed(store, windows))
+    store = read.read(AggregateStage.TABLE)
+    counting = of_group(spread(store.where(f"{s.HASH} IS NOT NULL"), windows))
     rows = counting.count()
-    recent = counting.orderBy(F.col(s.APPLIED_IN).desc(), *map(quote, k.input_key(spec))).limit(MEMBERS_SHOWN)
-    payload = [column.name for column in k.payload_columns(spec)]
-    found = json_rows(recent.select(*map(quote, k.input_key(spec)), s.OWNER, s.APPLIED_IN, *map(quote, payload)))
     own = k.input_key(spec)
+    recent = counting.orderBy(F.col(s.APPLIED_IN).desc(), *map(quote, own)).limit(MEMBERS_SHOWN)
+    payload = [column.name for column in k.payload_columns(spec)]
+    found = json_rows(recent.select(*map(quote, own), s.OWNER, s.APPLIED_IN, *map(quote, payload)))
     members = tuple(
         Member({n: row[n] for n in own}, row[s.OWNER], row[s.APPLIED_IN], {n: row[n] for n in payload}) for row in found
     )
     outputs = [output.name for output in spec.outputs]
-    now = of_group(outputs_of(store, spec, windows))
+    block = spec.block_of(AggregateStage.AGGREGATED, read.table_of)
+    now = of_group(sql_over({one.name: store for one in block.aliases}, block.of))
     there = of_group(read.read(AggregateStage.AGGREGATED))
-    marks = [MEMBERS, s.HASH]
-    expected, result = (json_rows(one.select(*marks, *map(quote, outputs)).limit(1)) for one in (now, there))
+    expected, result = (json_rows(one.select(*map(quote, outputs)).limit(1)) for one in (now, there))
     since = there.agg(F.max(s.BATCH)).first()
-    told = messages_of(read.read(NOTES), spec, windows)
-    of_it = {row[0] for row in of_group(told.where(F.col(s.CAUSE) != EVERY_GROUP)).select(s.BATCH).distinct().collect()}
-    every = {row[0] for row in told.where(F.col(s.CAUSE) == EVERY_GROUP).select(s.BATCH).distinct().collect()}
 
     def values(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
         return {name: rows[0][name] for name in outputs} if rows else None
-
-    def membership(rows: list[dict[str, Any]]) -> list[Any]:
-        return [rows[0][name] for name in marks] if rows else []
 
     return GroupStory(
         key=shown_key[0],
         members=members,
         rows=rows,
-        touched_by=tuple(sorted(of_it | every)),
-        first_load=tuple(sorted(every)),
+        touched_by=_touched_by(read, spec, lambda rows: of_group(spread(rows, windows))),
         result=values(result),
         written_in=None if since is None else since[0],
         expected=values(expected),
-        is_current=membership(expected) == membership(result),
+        is_current=_are_alike(values(expected), values(result)),
         due=ledger.due.by_stage(),
         left_out=of_group(spread(_left_out(read, spec), windows)).count() if spec.input.where is not None else 0,
     )
 
 
+def _touched_by(read: TableReader, spec: AggregateSpec, of_group: Callable[[DataFrame], DataFrame]) -> tuple[int, ...]:
+    """Returns the batches of the changelog with a version of a row that counts in the group, or once did."""
+    own = k.input_key(spec)
+    log = for_story(read.read(AggregateStage.CHANGELOG), spec.input).where(f"{quote(own[0])} IS NOT NULL")
+    versions = with_content(log, spec, Side.INPUT, ISOLATING)
+    members = of_group(versions.where(f"{s.HASH} IS NOT NULL")).select(*map(quote, own)).distinct()
+    touched = log.join(members, own, "left_semi").select(s.BATCH).distinct().collect()
+    return tuple(sorted(row[0] for row in touched))
+
+
+def _are_alike(expected: Mapping[str, Any] | None, result: Mapping[str, Any] | None) -> bool:
+    """Returns whether two rows have the same values, floating-point numbers up to the order of their sums."""
+    if expected is None or result is None:
+        return expected is result
+    pairs = [(expected[name], result[name]) for name in expected]
+    return all(_is_close(*pair) if isinstance(pair[0], float) else pair[0] == pair[1] for pair in pairs)
+
+
+def _is_close(one: float, other: Any) -> bool:
+    return one == other or (isinstance(other, float) and math.isclose(one, other, rel_tol=1e-9))
+
+
 def _left_out(read: TableReader, spec: AggregateSpec) -> DataFrame:
-    """Returns the current rows of the input that do not pass `where`, placed as the store has those that pass."""
-    keys, store = k.input_key(spec), read.read(AggregateStage.GROUPING_STORE).where(f"{s.HASH} IS NULL")
+    """Returns the current rows of the input that do not pass `where`, placed as the table has those that pass."""
+    keys, store = k.input_key(spec), read.read(AggregateStage.TABLE).where(f"{s.HASH} IS NULL")
     log = for_story(read.read(AggregateStage.CHANGELOG), spec.input).where(NOT_PASSING)
     whole = spec.model_copy(update={"input": spec.input.model_copy(update={"where": None})})
     current = store.select(*map(quote, keys), F.col(s.OWNER).alias(s.BATCH))

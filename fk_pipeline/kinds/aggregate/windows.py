@@ -7,14 +7,17 @@ The number is the start of the window: in milliseconds for a BIGINT, in microsec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from fk_pipeline.blocks.times import FARTHEST, limited
-from fk_pipeline.kinds.aggregate.spec import DAY_MICROS, TimeWindow
+from fk_pipeline.blocks.times import limited
 from fk_pipeline.spec.durations import micros, span
 from fk_pipeline.spec.sql import text
+
+if TYPE_CHECKING:
+    from fk_pipeline.kinds.aggregate.spec import TimeWindow
+
+DAY_MICROS = 86_400_000_000
+"""Microseconds of a day that has 24 hours."""
 
 MICROS = {"BIGINT": 1_000, "TIMESTAMP": 1}
 """Per possible type of a time, how many microseconds its unit has."""
@@ -29,14 +32,12 @@ class Windows:
         size: how long a window is, in numbers.
         step: how far apart two starts are, in numbers.
         zone: the time zone of windows of days; None: windows are counted from 1970-01-01 in UTC.
-        length: how long a window is, nominally, in units of the type.
     """
 
     kind: str
     size: int
     step: int
     zone: str | None
-    length: int
 
     @classmethod
     def of(cls, window: TimeWindow, kind: str) -> Windows:
@@ -44,7 +45,7 @@ class Windows:
         size, step, unit = micros(span(window.size)), micros(span(window.step)), MICROS[kind.upper()]
         number = DAY_MICROS if window.local else unit
         zone = window.zone if window.local else None
-        return cls(kind.upper(), size // number, step // number, zone, size // unit)
+        return cls(kind.upper(), size // number, step // number, zone)
 
     @property
     def per_row(self) -> int:
@@ -58,8 +59,7 @@ class Windows:
 
     def numbers(self, time: str) -> str:
         """SQL (ARRAY<BIGINT>): the windows in which a row with a time counts."""
-        place = self.number(time)
-        last = f"({place} - PMOD({place}, {self.step}))"
+        place, last = self.number(time), self.pane(time)
         if self.per_row == 1:
             return f"ARRAY({last})"
         back = (self.per_row - 1) * self.step
@@ -67,6 +67,11 @@ class Windows:
             back_sql = f"IF({last} - {back} > {place} - {self.size}, {back}, {back - self.step})"
             return f"SEQUENCE({last}, {last} - {back_sql}, {-self.step}L)"
         return f"SEQUENCE({last}, {last} - {back}L, {-self.step}L)"
+
+    def pane(self, time: str) -> str:
+        """SQL (BIGINT): the number of the last window that begins at a time or before it."""
+        place = self.number(time)
+        return f"({place} - PMOD({place}, {self.step}))"
 
     def number(self, time: str) -> str:
         """SQL (BIGINT): the number of a window that would begin at a time."""
@@ -102,25 +107,3 @@ class Windows:
             return start
         together = f"{start} = {self.start(f'({number} + 1)')}"
         return f"IF({together}, TIMESTAMP_MICROS(UNIX_MICROS({start}) - 1), {start})"
-
-    def around(self, starts: pa.ChunkedArray) -> tuple[int | None, int | None]:
-        """Returns a range of times in units, with at least those in some windows, given their keys.
-
-        The second time is the first one after the range; None: no bound. The range of no windows is empty.
-        """
-        ends = pc.min_max(starts.cast(pa.int64())).as_py()
-        if ends["min"] is None:
-            return 0, 0
-        moved = 0 if self.zone is None else DAY_MICROS // MICROS[self.kind]  # more than clocks ever change
-        low, high = ends["min"] - moved, ends["max"] + self.length + moved
-        return None if low <= -FARTHEST else low, None if high >= FARTHEST else high
-
-    def slice(self, ticks: str) -> str:
-        """SQL (BIGINT): the number of the span of time, as long as a window, in which a time in units is."""
-        return f"({ticks} DIV {self.length} - IF({ticks} % {self.length} < 0, 1, 0))"
-
-    def slices(self, start: str) -> str:
-        """SQL (ARRAY<BIGINT>): the spans of time in which rows of a window are, or a few more, given its key."""
-        number = self.number(f"TIMESTAMP_MICROS(UNIX_MICROS({start}) + 1)" if self.may_begin_together else start)
-        first, last = self.ticks(start), self.ticks(self.end(number))
-        return f"SEQUENCE({self.slice(first)}, {self.slice(f'({last} - 1)')})"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, RootModel, field_validator, model_validator
 
-from fk_pipeline.blocks.select.block import Query
+from fk_pipeline.blocks.select.block import Block, Query
 from fk_pipeline.blocks.select.parsing import inputs_named, parse_query
 from fk_pipeline.contract import Kind
 from fk_pipeline.errors import PipelineFileError
@@ -96,6 +96,10 @@ class QuerySpec(PipelineSpec):
         keys = {name: _identifying(side) for name, side in self.inputs.items()}
         visible = {name: _visible(side) for name, side in self.inputs.items()}
         return parse_query(self.query, visible, keys, {*self.clocks}, RESULT)
+
+    def block_of(self, stage: str, _: object = None) -> Block:
+        """Returns the block of a stage."""
+        return self.blocks.block(stage)
 
     @cached_property
     def definition(self) -> Kind:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
-from pathlib import Path
 from random import Random
 from zoneinfo import ZoneInfo
 
@@ -15,16 +13,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.blocks import changelog
 from fk_pipeline.blocks.times import FARTHEST
-from fk_pipeline.errors import PipelineFileError, StageError, StateError, UsageError
+from fk_pipeline.errors import PipelineFileError, StageError, UsageError
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.kinds.aggregate.aggregated import spread
-from fk_pipeline.kinds.aggregate.kind import AT, START, AggregateStage
+from fk_pipeline.kinds.aggregate.block import block_of
+from fk_pipeline.kinds.aggregate.kind import AT, PANE, START, AggregateStage
+from fk_pipeline.kinds.aggregate.placing import spread
 from fk_pipeline.kinds.aggregate.proof import _windowed
-from fk_pipeline.kinds.aggregate.spec import DAY_MICROS, TimeWindow
-from fk_pipeline.kinds.aggregate.windows import Windows
+from fk_pipeline.kinds.aggregate.spec import AggregateSpec, TimeWindow
+from fk_pipeline.kinds.aggregate.windows import DAY_MICROS, Windows
 from fk_pipeline.store import faults
 from fk_pipeline.store.settings import settings, suiting
-from fk_pipeline.store.sizes import Sizes
 from tests.any_order.subjects import WAYS
 from tests.deaths import Killed, dies_at
 from tests.expectations.world import mutated
@@ -35,6 +33,9 @@ pytestmark = pytest.mark.spark
 
 ROW = {"op": "u", "at": 1, "v": 2, "note": "x"}
 """A row without its key and its group."""
+
+STALE = ("hash_is_that_of_the_row", "row_is_that_of_the_table")
+"""The checks that a changed value breaks."""
 
 QUICK = "window: {time: at, size: 10 milliseconds, every: 4 milliseconds}", "by the driver"
 """The window and the way with which the longest test is not slow."""
@@ -94,8 +95,8 @@ def test_a_run_that_dies_between_its_notes_and_the_store_loses_no_group(grouped:
         rows = random_rows(random, 6)
         return [{**row, "id": 100 * batch + row["id"], "user": f"{row['user']} of {batch}"} for row in rows]
 
-    points = ("after commit of group_notes", "after commit of grouping_store", "after commit of touched_groups")
-    deaths = dict(enumerate((*points, "before commit of aggregated"), 1))
+    points = ("before commit of table", "after commit of table", "before commit of aggregated")
+    deaths = dict(enumerate((*points, "after commit of aggregated"), 1))
     made.land(0, [row for batch in deaths for row in (*rows_of(batch), *rows_of(batch))])
     made.pipeline.run()
     for batch, point in deaths.items():
@@ -155,6 +156,20 @@ def test_times_that_an_older_version_let_in_count_at_the_ends_until_the_landing_
     made.pipeline.rebuild("landing")
     assert made.pipeline.quarantined().count() == 4
     assert made.pipeline.table("aggregated").count() == 2
+
+
+@pytest.mark.parametrize("size", ["1 hour", "25 minutes"])
+def test_rows_of_a_window_are_found_by_the_numbers_that_are_near(spark: SparkSession, size: str) -> None:
+    window = TimeWindow(time="at", size=size, every="10 minutes")
+    windows = Windows.of(window, "BIGINT")
+    spec = AggregateSpec.model_construct(group_by=(), window=window, aggregates=("count(*) AS n",), having=None)
+    near = block_of(spec, windows).near
+    assert near is not None
+    times = "EXPLODE(SEQUENCE(-9000000L, 9000000L, 100000L))"
+    rows = spark.sql(f"SELECT at AS {AT}, {windows.pane('at')} AS {PANE} FROM (SELECT {times} AS at)")
+    found = spread(rows, windows).where(f"({PANE} - _fk_window) DIV {near.step} NOT BETWEEN 0 AND {near.count - 1}")
+    assert found.count() == 0
+    assert spread(rows, windows).where(f"({PANE} - _fk_window) % {near.step} <> 0").count() == 0
 
 
 @pytest.mark.parametrize(
@@ -227,39 +242,23 @@ def test_an_aggregate_that_fails_on_a_group_stops_the_stage_and_loses_nothing(gr
     assert made.result() == [("a", None)]
 
 
-@pytest.mark.slow
-def test_the_index_of_a_first_load_has_every_row_once(grouped: Callable[..., Grouped]) -> None:
-    sizes = Sizes(driver_rows=0, indexed_rows=5)
-    made = grouped(sizes, window="window: {time: at, size: 10 milliseconds}", aggregates="[count(*) AS n]")
-    row = {"op": "u", "user": "a", "v": 1, "note": "x"}
-    made.land(0, [{**row, "id": i, "at": i} for i in range(20)])
-    made.pipeline.run()
-    assert made.pipeline.table("group_rows").count() == 20
-    made.land(1, [{**row, "id": 20 + i, "at": i} for i in range(3)])
-    made.pipeline.run()
-    assert made.pipeline.table("group_rows").count() == 23
-    assert [(start, n) for _, start, _, n in made.result()] == [(0, 13), (10, 10)]
-    assert made.red() == set()
-
-
 def test_a_correction_of_a_first_load_computes_only_what_it_touches(grouped: Callable[..., Grouped]) -> None:
     made = grouped()
     made.land(0, [{**ROW, "id": number, "user": "abc"[number % 3]} for number in range(9)])
     made.land(1, [{**ROW, "id": 9, "user": "a"}])
     made.pipeline.run()
-    assert _told(made, 0) == {("every", None)}
     for rows, users in (
         ([{**ROW, "id": 0, "user": "c"}, {**ROW, "id": 1, "user": "b"}], "abc"),  # the others are taken back
         ([{**ROW, "id": 0, "user": "c"}, {**ROW, "id": 1, "user": "c"}], "bc"),
     ):
         made.land(0, rows)
         made.pipeline.run()
-        assert _told(made, 0) == {("group", user) for user in users}
+        assert _written(made) == {*users}
         assert made.result() == expected(made.rows())
-    assert made.pipeline.explain("user=b").touched_by == (0, 1)
-    made.pipeline.run("1", stages=["touched_groups"])
-    assert _told(made, 1) == set(), "the result stands for it"
-    assert made.pipeline.run()
+    assert made.pipeline.explain("user=b").touched_by == ()
+    assert made.pipeline.explain("user=c").touched_by == (0,)
+    made.pipeline.runner.run(AggregateStage.AGGREGATED, BatchRange.of(1))
+    assert _written(made) == {*users}, "the result stands for it, so nothing is written"
     assert made.red() == set()
 
 
@@ -271,9 +270,9 @@ def test_a_result_that_lost_commits_is_compared_whole(grouped: Callable[..., Gro
     for users in ("b", "c", "cd"):
         made.land(1, [{**ROW, "id": "abcd".index(user), "user": user} for user in users])
         made.pipeline.run()
-    assert _told(made, 1) == {("group", "c"), ("group", "d")}
+    assert _written(made) == {"d"}
     home = made.pipeline.spec.home
-    made.session.sql(f"RESTORE TABLE delta.`{home}/aggregated` TO VERSION AS OF 1")  # with b, which no message names
+    made.session.sql(f"RESTORE TABLE delta.`{home}/aggregated` TO VERSION AS OF 1")  # with b
     made.edit()  # a new process
     assert [user for user, *_ in made.result()] == ["a", "b"]
     made.pipeline.run()
@@ -284,29 +283,12 @@ def test_a_result_that_lost_commits_is_compared_whole(grouped: Callable[..., Gro
     assert made.pipeline.verify().ok
 
 
-@pytest.mark.slow
-def test_notes_that_were_lost_need_a_rebuild(grouped: Callable[..., Grouped]) -> None:
-    made = grouped()
-    made.land(0, [{**ROW, "id": 0, "user": "a"}])
-    made.pipeline.run()
-    made.land(1, [{**ROW, "id": 0, "user": "b"}])
-    with faults.listening(dies_at("after commit of grouping_store")), pytest.raises(Killed):
-        made.pipeline.run()
-    home = made.pipeline.spec.home
-    made.session.sql(f"RESTORE TABLE delta.`{home}/group_notes` TO VERSION AS OF 0")
-    made.edit()
-    with pytest.raises(StateError, match="group_notes"):
-        made.pipeline.run()
-    made.pipeline.rebuild("changelog")
-    made.pipeline.run()
-    assert made.result() == expected(made.rows())
-    assert made.pipeline.verify().ok
-
-
-def _told(made: Grouped, batch: int) -> set[tuple[str, str | None]]:
-    """The messages of a batch: cause and user."""
-    rows = made.pipeline.table("touched_groups").where(f"_fk_batch = {batch}")
-    return {(row["_fk_cause"], row["_fk_by_user"]) for row in rows.collect()}
+def _written(made: Grouped) -> set[str | None]:
+    """The users whose rows the last commit of the result has written, or removed."""
+    path = f"{made.pipeline.spec.home}/{AggregateStage.AGGREGATED}"
+    last = made.session.sql(f"DESCRIBE HISTORY delta.`{path}`").agg({"version": "max"}).collect()[0][0]
+    feed = made.session.read.option("readChangeFeed", True).option("startingVersion", last).format("delta").load(path)
+    return {row[0] for row in feed.select("user").collect()}
 
 
 @pytest.fixture(scope="module")
@@ -339,19 +321,6 @@ def windowed(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> G
 def test_what_is_not_touched_is_not_written(two_batches: Grouped) -> None:
     changes = two_batches.pipeline.changes(4).select("user", "_change_type").collect()
     assert sorted(tuple(row) for row in changes) == [("a", "update"), ("d", "insert")]
-
-
-def test_a_batch_that_touches_no_window_any_more_is_computed_again(windowed: Grouped, tmp_path: Path) -> None:
-    shutil.copytree(windowed.folder, tmp_path, dirs_exist_ok=True)
-    made = Grouped(tmp_path, windowed.session, **windowed.parts)
-    before = made.result()
-    for stage in (
-        AggregateStage.TOUCHED_GROUPS,
-        AggregateStage.AGGREGATED,
-    ):
-        made.pipeline.runner.run(stage, BatchRange.of(0))
-    assert made.pipeline.table(AggregateStage.TOUCHED_GROUPS).count() == 0
-    assert made.result() == before != []
 
 
 def test_having_and_select_are_of_the_groups(grouped: Callable[..., Grouped]) -> None:
@@ -486,7 +455,7 @@ def test_a_time_after_2262_hides_no_row_after_a_checkpoint_by_another_session(
     far = {"user": "far", "at": "9999-12-31T23:59:59.999Z", "v": 7}
     made.land(1, [{"id": 1, "user": "a", "at": "2026-05-01T10:00:01Z", "v": 2}, {"id": 2, **far}])
     made.pipeline.run()
-    store = f"{made.pipeline.spec.home}/{AggregateStage.GROUPING_STORE}"
+    store = f"{made.pipeline.spec.home}/{AggregateStage.TABLE}"
     with settings(made.session, suiting(0) | {"spark.sql.parquet.outputTimestampType": "INT96"}):
         for commits in (1, 50):
             made.session.sql(
@@ -507,7 +476,7 @@ def test_explain_tells_which_rows_count_and_which_batches_moved_a_group(two_batc
     story = pipeline.explain("a")
     assert story.sentences() == ["2 rows count in it.", "The result has it since batch 4, as it should."]
     assert [event[:3] for event in story.events()] == [
-        (0, "row", "1: v=2"), (0, "touched", "every group was"), (4, "row", "3: v=7"), (4, "touched", ""),
+        (0, "row", "1: v=2"), (0, "touched", ""), (4, "row", "3: v=7"), (4, "touched", ""),
     ]  # fmt: skip
     assert pipeline.explain("null").sentences()[0] == "1 row counts in it."
     assert pipeline.explain("nobody").as_expected
@@ -517,8 +486,10 @@ def test_explain_tells_which_rows_count_and_which_batches_moved_a_group(two_batc
 
 def test_a_corrupted_group_is_found(windowed: Grouped, monkeypatch: pytest.MonkeyPatch) -> None:
     made = windowed
-    with mutated(monkeypatch, {"aggregated": Update("n = 1", {"_fk_rows": "2"})}):
-        assert made.red() == {"aggregated: members_are_those_of_the_store"}
+    with mutated(monkeypatch, {"aggregated": Update("n = 1", {"n": "2"})}):
+        assert made.red() == {f"aggregated: {name}" for name in (*STALE, "rows_are_those_of_the_join")}
+    with mutated(monkeypatch, {"aggregated": Update("n = 1", {"_fk_hash": "NULL"})}):
+        assert made.red() == {"aggregated: hash_is_that_of_the_row"}
     with mutated(monkeypatch, {"aggregated": Update("n = 1", {"total": "total + 1"})}):
         report = made.pipeline.verify()
         assert not report.ok
@@ -532,7 +503,6 @@ def test_another_aggregate_is_built_from_the_changelog_also_after_a_compaction(g
         made.land(batch, random_rows(random, 6))
         made.pipeline.run()
     made.pipeline.compact()
-    assert made.pipeline.table("group_notes").isEmpty()
     made.edit(options="having: n >= 1")
     made.pipeline.rebuild("changelog")
     assert made.result() == expected(made.rows())

@@ -12,7 +12,6 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
-from fk_pipeline.engine.execution import Execution
 from fk_pipeline.errors import PipelineFileError, StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.pipeline import Pipeline
@@ -193,21 +192,6 @@ def test_a_result_without_rows_is_read_and_its_first_rows_come_once(
     assert sorted(map(tuple, changes)) == [("insert", "a"), ("insert", "b")]
     heard = Pipeline(load_spec(file), spark).table("left_changelog").where("user IS NOT NULL")
     assert [tuple(one) for one in heard.groupBy("user").count().orderBy("user").collect()] == [("a", 1), ("b", 1)]
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-def test_a_result_that_an_older_version_did_not_make_is_made_by_the_next_run(
-    standing: tuple[Grouped, Path], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, file = standing
-    with monkeypatch.context() as older:
-        older.setattr(Execution, "_make_result", lambda *_: None)
-        made.pipeline.run()
-    assert not (Path(made.pipeline.spec.home) / "aggregated").exists()
-    assert made.pipeline.due()["aggregated"] == []
-    said("run", made.file, file)
-    assert stands(file, spark) == [(None, None, "a", "Rome")]
 
 
 RESULT = "name: {}\nkind: aggregate\ninput: {{pipeline: {}}}\ngroup_by: [n]\naggregates: [count(*) AS {}]\n"
