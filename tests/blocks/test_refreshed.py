@@ -8,9 +8,9 @@ from typing import Any, cast
 
 from fk_pipeline.blocks.refresh.advice import advice_on
 from fk_pipeline.blocks.refresh.refresh import Refresh
-from fk_pipeline.blocks.refresh.sums import ROWS
+from fk_pipeline.blocks.refresh.sums import ROWS, SUM
 from fk_pipeline.blocks.refresh.tables import anchor_columns, declared_table
-from fk_pipeline.blocks.select.block import ANCHOR, ROW
+from fk_pipeline.blocks.select.block import ANCHOR, ROW, Block
 from fk_pipeline.blocks.select.parsing import parse_query
 from fk_pipeline.effects import Reader
 from fk_pipeline.spec import Column
@@ -33,6 +33,9 @@ class Members:
     def __init__(self, select: str) -> None:
         columns = {"members": [Column(name, kind) for name, kind in MEMBERS.columns]}
         self.blocks = parse_query(select, columns, {"members": MEMBERS.keys}, last="counted")
+
+    def block_of(self, stage: str, _: Any) -> Block:
+        return self.blocks.block(stage)
 
 
 def table_of(spec: Any) -> Table:
@@ -59,6 +62,13 @@ def test_groups_are_kept_by_arithmetic() -> None:
     assert found.keys == (ROW,)
     assert ROWS in found.names
     assert found.sensitive == frozenset()
+
+
+def test_a_hidden_sum_of_sensitive_values_is_sensitive() -> None:
+    found = table_of(
+        Members("SELECT city, COUNT(name) AS n, SUM(id) AS ids, AVG(length(name)) AS mean FROM members GROUP BY city")
+    )
+    assert found.sensitive == {"n", "mean", SUM.format(2)}
 
 
 def test_advice_is_given_though_nothing_tells_the_key() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +59,8 @@ def _table_of(
         anchors = tuple((ANCHOR.format(number), kind) for number, (_, kind) in enumerate(keys))
     key = (*anchors, *(((ROW, "BINARY"),) if hashed else ()))
     part = ((PART, "BINARY"),) if block.unit in (Unit.PARTITION, Unit.UNION) else ()
-    secret = {column for column in block.columns if _is_secret(spec, tables, block, column)}
+    secret = {column for column in block.columns if _is_secret(spec, tables, block.reads(column))}
+    secret |= _secret_sums(spec, tables, block)
     return Table(
         block.name,
         (*key, *part, (s.HASH, "BINARY"), (s.BATCH, "INT"), (s.CHANGED_AT, "TIMESTAMP"), *numbers, *columns),
@@ -102,8 +103,16 @@ def is_compared_as_stored(kind: str) -> bool:
     return kind.split("(", 1)[0] in _COMPARED
 
 
-def _is_secret(spec: Refreshed, tables: Mapping[str, Table], block: Block, column: str) -> bool:
-    return any(read.lower() in _sensitive(spec, tables, name) for name, read in block.reads(column))
+def _is_secret(spec: Refreshed, tables: Mapping[str, Table], reads: Iterable[tuple[str, str]]) -> bool:
+    """Returns whether one of some columns (relation, column) is sensitive."""
+    return any(read.lower() in _sensitive(spec, tables, name) for name, read in reads)
+
+
+def _secret_sums(spec: Refreshed, tables: Mapping[str, Table], block: Block) -> set[str]:
+    """Returns the hidden columns with sums of sensitive values: that of a group of one row is the value."""
+    sums = sums_of(block)
+    summed = {} if sums is None else {SUM.format(number): sums.arguments[number] for number in sums.summed}
+    return {name for name, sql in summed.items() if _is_secret(spec, tables, block.made_from(sql))}
 
 
 def _sensitive(spec: Refreshed, tables: Mapping[str, Table], relation: str) -> set[str]:

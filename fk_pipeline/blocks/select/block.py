@@ -183,8 +183,15 @@ class Block:
             return {read for one in self.branches for read in one.reads(column)}
         names = dict(zip(self.columns, range(len(self.columns)), strict=True))
         parts: list[exp.Expr] = [self.tree.selects[names[column]]] if self.keep is None else self._behind(names[column])
+        return {read for part in parts for read in self._reads(part)}
+
+    def made_from(self, sql: str) -> set[tuple[str, str]]:
+        """Returns (relation, column) of what an expression over the aliases reads."""
+        return self._reads(sqlglot.parse_one(sql, dialect=DIALECT))
+
+    def _reads(self, part: exp.Expr) -> set[tuple[str, str]]:
         relation = {one.name: one.relation for one in self.aliases}
-        return {(relation[one.table], one.name) for part in parts for one in self._of_tables(part)}
+        return {(relation[one.table], one.name) for one in self._of_tables(part)}
 
     def _of_tables(self, part: exp.Expr) -> Iterator[exp.Column]:
         """Yields the columns of tables that an expression reads; of a generated column, those that it is made of."""
