@@ -1,8 +1,11 @@
-"""DataFrames without rows, made from names and types of columns; joins and marks by keys that may be null."""
+"""DataFrames without rows, SQL over DataFrames, joins and marks by keys that may be null."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,6 +20,20 @@ def empty(session: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFram
     """
     nulls = [f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns]
     return session.range(1).selectExpr(*nulls).limit(0)  # the planner of Spark removes joins with a LIMIT of 0
+
+
+def sql_over(frames: Mapping[str, DataFrame], text: Callable[[Mapping[str, str]], str]) -> DataFrame:
+    """Returns the rows of SQL over frames; `text` is a function from the names that they get to the SQL.
+
+    The frames are handed over with the SQL. A temporary view would have to stay until the rows are read: a client of
+    Spark Connect has its SQL analysed each time.
+    """
+    names = {name: f"fk_{uuid.uuid4().hex}" for name in frames}
+    sql = text(names).replace("{", "{{").replace("}", "}}")
+    for name in names.values():
+        sql = re.sub(f"`?{name}`?", f"{{{name}}}", sql)
+    given: dict[str, Any] = {names[name]: frame for name, frame in frames.items()}
+    return next(iter(frames.values())).sparkSession.sql(sql, None, **given)
 
 
 def join_by_key(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str, *, nullable: bool) -> DataFrame:

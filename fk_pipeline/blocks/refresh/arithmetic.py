@@ -18,11 +18,11 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.hashing import with_row_hash
 from fk_pipeline.blocks.refresh.refresh import Refresh, group_values
-from fk_pipeline.blocks.refresh.relations import sql_over
 from fk_pipeline.blocks.refresh.sums import ROWS
 from fk_pipeline.blocks.refresh.tables import means_of
 from fk_pipeline.blocks.select.block import GROUP_VALUE, IS_NOW, ROW
 from fk_pipeline.effects import RowSet
+from fk_pipeline.frames import sql_over
 from fk_pipeline.spec import quote
 
 _DIGITS = 100

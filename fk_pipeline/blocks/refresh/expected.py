@@ -15,11 +15,12 @@ from fk_pipeline.blocks.refresh.arithmetic import all_groups, changed_groups
 from fk_pipeline.blocks.refresh.changes import Changes
 from fk_pipeline.blocks.refresh.joins import Joins
 from fk_pipeline.blocks.refresh.refresh import Refresh, group_values
-from fk_pipeline.blocks.refresh.relations import Snapshot, columns_of_part, row_key, sql_over
+from fk_pipeline.blocks.refresh.relations import Snapshot, columns_of_part, row_key
 from fk_pipeline.blocks.refresh.tables import is_compared_as_stored
 from fk_pipeline.blocks.select.block import ANCHOR, BRANCH, GROUP_VALUE, PART, ROW, Block, Unit
 from fk_pipeline.effects import RowSet
 from fk_pipeline.errors import LeftToSpark
+from fk_pipeline.frames import sql_over
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.local import distinct

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from fk_pipeline.blocks.refresh.changes import BothVersions, Changes, local_rows
 from fk_pipeline.blocks.refresh.ranges import passed_range
-from fk_pipeline.blocks.refresh.relations import Snapshot, sql_over
+from fk_pipeline.blocks.refresh.relations import Snapshot
 from fk_pipeline.blocks.refresh.tables import is_compared_as_stored
 from fk_pipeline.blocks.select.block import ANCHOR, GROUP_VALUE, Alias, Block, NearNumbers
 from fk_pipeline.blocks.select.trees import named
@@ -25,6 +25,7 @@ from fk_pipeline.blocks.select.written import expression_as_written
 from fk_pipeline.conditions import parsed
 from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.errors import LeftToSpark
+from fk_pipeline.frames import sql_over
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import DIALECT
 from fk_pipeline.store.local import distinct

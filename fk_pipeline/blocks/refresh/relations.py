@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -230,16 +229,3 @@ def columns_of_part(
     """Returns `more_columns` of a part of a block, by its place, from 0; of a branch of a UNION ALL its number, too."""
     number = {BRANCH: str(place)} if block.branches else {}
     return number | more_columns(spec, tables, block.parts[place], found)
-
-
-def sql_over(frames: Mapping[str, DataFrame], text: Callable[[Mapping[str, str]], str]) -> DataFrame:
-    """Returns the rows of SQL over frames; `text` is a function from the names that they get to the SQL."""
-    session = next(iter(frames.values())).sparkSession
-    tables = {name: f"fk_{uuid.uuid4().hex}" for name in frames}
-    for name, frame in frames.items():
-        frame.createOrReplaceTempView(tables[name])
-    try:
-        return session.sql(text(tables))
-    finally:
-        for view in tables.values():
-            session.catalog.dropTempView(view)

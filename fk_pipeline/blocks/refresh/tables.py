@@ -13,6 +13,7 @@ from fk_pipeline.blocks.refresh.refreshed import Refreshed
 from fk_pipeline.blocks.refresh.sums import MEAN, SUM, Sums, is_exact, sums_of
 from fk_pipeline.blocks.select.block import ANCHOR, PART, ROW, Block, Unit
 from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.frames import sql_over
 from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import MERGED, Table, skippable, typed_columns
@@ -122,7 +123,6 @@ def _sensitive(spec: Refreshed, tables: Mapping[str, Table], relation: str) -> s
 
 
 def analysed_table(
-    session: SparkSession,
     spec: Refreshed,
     tables: Mapping[str, Table],
     block: Block,
@@ -134,7 +134,6 @@ def analysed_table(
     """Returns the table of a block; Spark analyses the block over empty tables.
 
     Args:
-        session: the Spark session.
         spec: the pipeline.
         tables: those of the pipeline that it reads, by name.
         block: the block.
@@ -146,7 +145,7 @@ def analysed_table(
         PipelineFileError: Spark refuses the block.
     """
     sums = sums_of(block)
-    kinds = _analysed(session, spec, block, rows, sums.analysed() if sums is not None else {}, written)
+    kinds = _analysed(spec, block, rows, sums.analysed() if sums is not None else {}, written)
     columns = tuple((name, kinds[name]) for name in block.columns)
     types = {name: kind for name, kind in kinds.items() if name not in block.columns}
     numbers = () if sums is None or not is_exact(types) else number_columns(sums, types)
@@ -184,7 +183,6 @@ def means_of(session: SparkSession, sums: Sums, types: Mapping[str, str]) -> dic
 
 
 def _analysed(
-    session: SparkSession,
     spec: Refreshed,
     block: Block,
     rows: Mapping[str, DataFrame],
@@ -192,17 +190,12 @@ def _analysed(
     written: str,
 ) -> dict[str, str]:
     """Returns the types of the columns of a block, and of more columns (name, SQL), as Spark finds them."""
-    names = {one.name: f"fk_analysed_{number}" for number, one in enumerate(block.aliases)}
-    for one in block.aliases:
-        rows[one.relation].createOrReplaceTempView(names[one.name])
     try:
-        fields = session.sql(block.of(names, more)).schema.fields
+        frames = {one.name: rows[one.relation] for one in block.aliases}
+        fields = sql_over(frames, lambda tables: block.of(tables, more)).schema.fields
         row_hash((field.name, field.dataType) for field in fields)  # refuses a type that cannot be hashed
     except (PySparkException, TypeError) as error:
         raise PipelineFileError(f"{written}: {first_line(error)}", where=str(spec.file)) from None
-    finally:
-        for name in names.values():
-            session.catalog.dropTempView(name)
     return {field.name: field.dataType.simpleString() for field in fields}
 
 

@@ -5,7 +5,6 @@ It shares no code with the blocks. Rows are paired by their values, as in a bag.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
@@ -20,7 +19,7 @@ from fk_pipeline.blocks.refresh.facts import standing_for
 from fk_pipeline.cdc.delta import of_result
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.contract import PAIRED_BY
-from fk_pipeline.frames import empty
+from fk_pipeline.frames import empty, sql_over
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.query.kind import RESULT
 from fk_pipeline.kinds.query.spec import QuerySpec
@@ -92,16 +91,12 @@ def expected(tables: Mapping[str, DataFrame], spec: QuerySpec, _isolating: bool 
 
 def as_written(tables: Mapping[str, DataFrame], spec: QuerySpec) -> DataFrame:
     """Returns the rows of the query as it was written, over its inputs among some tables."""
-    session = next(iter(tables.values())).sparkSession
-    names = {name: f"fk_{uuid.uuid4().hex}" for name in spec.inputs}
-    for name, view in names.items():
-        tables[name].createOrReplaceTempView(view)
-    try:
-        with_ = ", ".join(f"{name} AS (SELECT * FROM {view})" for name, view in names.items())
-        return session.sql(f"WITH {with_} SELECT * FROM (\n{spec.sql.strip().rstrip(';')}\n)")
-    finally:
-        for view in names.values():
-            session.catalog.dropTempView(view)
+
+    def text(names: Mapping[str, str]) -> str:
+        with_ = ", ".join(f"{name} AS (SELECT * FROM {table})" for name, table in names.items())
+        return f"WITH {with_} SELECT * FROM (\n{spec.sql.strip().rstrip(';')}\n)"
+
+    return sql_over({name: tables[name] for name in spec.inputs}, text)
 
 
 def paired(rows: DataFrame, spec: QuerySpec) -> DataFrame:

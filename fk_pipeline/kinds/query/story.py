@@ -11,17 +11,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.hashing import with_row_hash
 from fk_pipeline.blocks.landed_versions import newest_version
 from fk_pipeline.blocks.refresh.facts import VERSIONS
-from fk_pipeline.blocks.refresh.relations import Snapshot, columns_of_part, relations, row_key, sql_over
+from fk_pipeline.blocks.refresh.relations import Snapshot, columns_of_part, relations, row_key
 from fk_pipeline.blocks.select.block import ROW, Block
 from fk_pipeline.blocks.select.generators import shown_call
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.export import json_rows
+from fk_pipeline.frames import sql_over
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.query.kind import RESULT
 from fk_pipeline.kinds.query.spec import QuerySpec
@@ -225,7 +227,7 @@ class _Telling:
         if ROW in keys:
             joined = with_row_hash(joined, ROW, row_key(joined, block), "FALSE")
         for of, value in keys.items():
-            joined = joined.where(joined[of].eqNullSafe(value))
+            joined = joined.where(joined[of].eqNullSafe(F.lit(value)))
         joined = joined.persist()
         try:
             number, some = joined.count(), [one.asDict() for one in joined.limit(SHOWN).collect()]

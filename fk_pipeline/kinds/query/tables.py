@@ -33,7 +33,7 @@ def layout_of(session: SparkSession, spec: QuerySpec) -> Layout:
     tables, declared = dict[str, Table](), declared_layout(spec)
     for block in spec.blocks.blocks:
         hashed = ROW in declared[block.name].names
-        tables[block.name] = analysed_table(session, spec, tables, block, rows, hashed=hashed)
+        tables[block.name] = analysed_table(spec, tables, block, rows, hashed=hashed)
         rows[block.name] = empty(session, tables[block.name].columns)
     return Layout(tuple(tables.values()))
 

@@ -65,6 +65,7 @@ def shop(tmp_path: Path) -> Shop:
     return made
 
 
+@pytest.mark.connect
 @pytest.mark.usefixtures("spark")
 def test_one_file_is_run_asked_withdrawn_and_edited_by_the_command(shop: Shop) -> None:
     shop.command("run", shop.file)
