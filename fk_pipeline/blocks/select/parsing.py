@@ -125,6 +125,8 @@ def _parsed(text: str) -> exp.Query:
     tree = found[0]
     if not isinstance(tree, exp.Query):
         raise SqlTextError(f"not one SELECT: it is {tree.key.upper()}; a query only reads")
+    if any(one.is_string and "${" in one.name for one in tree.find_all(exp.Literal)):
+        raise SqlTextError("${...} would be replaced by a variable of Spark's; write CONCAT('$', '{...}')")
     refuse_parts(tree)
     refuse_orders(text)
     _first_select(tree)

@@ -14,7 +14,7 @@ from sqlglot import exp
 from sqlglot.dialects.spark import Spark
 from sqlglot.errors import ErrorLevel, UnsupportedError
 from sqlglot.parsers.spark import SparkParser
-from sqlglot.tokenizer_core import Token
+from sqlglot.tokenizer_core import Token, TokenType
 
 from fk_pipeline.blocks.aggregates import DEPENDING, EXACT
 from fk_pipeline.blocks.select.time_windows import as_arithmetic, as_function
@@ -114,7 +114,23 @@ def parse_as_written(text: str) -> list[Any]:
     for tree in found:
         if tree is not None:
             as_arithmetic(tree)
+            _keep_precedence(tree)
     return [*found]
+
+
+def _keep_precedence(tree: exp.Expr) -> None:
+    """Writes parentheses where sqlglot leaves them out, and binds as Spark does.
+
+    `a - INTERVAL 1 DAY 2 HOURS` takes the sum of two intervals off, and a shift binds more closely than `&`, `^`, `|`.
+    """
+    for node in [*tree.find_all(exp.Sub)]:
+        if isinstance(node.expression, (exp.Add, exp.Sub)):
+            node.expression.replace(exp.Paren(this=node.expression.copy()))
+    for shift in reversed([*tree.find_all(exp.BitwiseLeftShift, exp.BitwiseRightShift)]):  # inner ones first
+        if isinstance(shift.this, (exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor)):
+            above = shift.this
+            moved = type(shift)(this=above.expression.copy(), expression=shift.expression.copy())
+            shift.replace(type(above)(this=above.this.copy(), expression=moved))
 
 
 def expression_as_written(sql: str) -> exp.Expr:
@@ -124,5 +140,29 @@ def expression_as_written(sql: str) -> exp.Expr:
     return value
 
 
+def is_written_back(sql: str) -> bool:
+    """Returns whether the text that is made of an expression has the words and signs that were written, in any case."""
+    return _words(sql) == _words(expression_as_written(sql).sql(DIALECT))
+
+
+def _words(sql: str) -> list[str]:
+    words = ((token, sql[token.start : token.end + 1]) for token in Spark().tokenize(sql))
+    return [raw if token.token_type == TokenType.STRING else raw.strip("`").upper() for token, raw in words]
+
+
 def _tokens(text: str) -> list[Token]:
-    return as_function(Spark().tokenize(text))
+    return as_function(_with_quotes(Spark().tokenize(text), text))
+
+
+def _with_quotes(tokens: Sequence[Token], text: str) -> list[Token]:
+    """Returns tokens in which a quote that is written twice is a part of the string: sqlglot reads two strings."""
+    found: list[Token] = []
+    for token in tokens:
+        last = found[-1] if found else None
+        is_more = last is not None and last.token_type == token.token_type == TokenType.STRING
+        if is_more and last is not None and last.end + 1 == token.start and text[last.end] == text[token.start]:
+            both = f"{last.text}{text[token.start]}{token.text}"
+            found[-1] = Token(TokenType.STRING, both, last.line, last.col, last.start, token.end)
+        else:
+            found.append(token)
+    return found

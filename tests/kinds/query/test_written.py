@@ -8,7 +8,9 @@ from sqlglot.errors import SqlglotError
 from sqlglot.parsers.spark import SparkParser
 
 from fk_pipeline.blocks.aggregates import DEPENDING, EXACT
-from fk_pipeline.blocks.select.written import parse_as_written
+from fk_pipeline.blocks.select.parsing import inputs_named
+from fk_pipeline.blocks.select.written import is_written_back, parse_as_written
+from fk_pipeline.spec.sql import SqlTextError
 
 OTHERS = {"APPLY", "EXTRACT", "OVERLAY", "STRUCT", "TRANSFORM", "TRIM"}
 """Names that are more than a function, or whose arguments get names or words."""
@@ -70,3 +72,29 @@ def test_so_are_calls_with_words(sql: str) -> None:
 def test_every_aggregate_is_known_as_one(name: str) -> None:
     (tree,) = parse_as_written(f"SELECT {name}(a) AS x FROM f")
     assert isinstance(tree.selects[0].unalias(), exp.AggFunc)
+
+
+@pytest.mark.parametrize(
+    ("sql", "wanted"),
+    [
+        ("a = 'O''Brien'", r"a = 'O\'Brien'"),
+        ("a = 'x' 'y'", "a = CONCAT('x', 'y')"),
+        ("a - INTERVAL 1 DAY 2 HOURS", "a - (INTERVAL '1' DAY + INTERVAL '2' HOURS)"),
+        ("a - b - c", "a - b - c"),
+        ("a & b << 1", "a & SHIFTLEFT(b, 1)"),
+        ("a | b >> 1 << 2", "a | SHIFTLEFT(SHIFTRIGHT(b, 1), 2)"),
+        ("(a & b) << 1", "SHIFTLEFT((a & b), 1)"),
+    ],
+)
+def test_quotes_and_precedence_are_those_of_spark(sql: str, wanted: str) -> None:
+    assert written(sql) == wanted
+
+
+def test_words_that_would_be_others_are_told() -> None:
+    assert all(map(is_written_back, ("sum(v)", "avg(CAST(`v` AS DECIMAL(10,2)))", "count(*) FILTER (WHERE v <> 'A')")))
+    assert not any(map(is_written_back, ("count_if(a = 'O''Brien')", "max(TIME'10:00:00')", "sum(1L)")))
+
+
+def test_a_variable_of_spark_is_refused_also_where_it_is_written_as_a_code() -> None:
+    with pytest.raises(SqlTextError, match="would be replaced by a variable"):
+        inputs_named(r"SELECT id FROM f WHERE a = '\u0024{env:HOME}'")
