@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from fk_pipeline.environment.class_archive import archive_options
+from fk_pipeline.environment.class_archive import ARCHIVE_OPTIONS, archive_options
 from fk_pipeline.environment.jars import BRINGING, bring
 from fk_pipeline.environment.java_names import remember_names
 from fk_pipeline.environment.s3_jars import S3_FETCH_COMMAND, s3_jar_paths
@@ -88,7 +88,7 @@ def with_class_archive(conf: Mapping[str, str]) -> dict[str, str]:
     Not if Java's options in the pipeline file name an archive, or the driver is elsewhere.
     """
     own = conf.get(_JAVA_OPTIONS, "")
-    if not _is_one_process(conf["spark.master"]) or "Archive" in own:
+    if not _is_one_process(conf["spark.master"]) or any(option in own for option in ARCHIVE_OPTIONS):
         return dict(conf)
     return {**conf, _JAVA_OPTIONS: f"{own} {archive_options(conf.get(_CLASS_PATH, ''))}".strip()}
 

@@ -20,6 +20,9 @@ from fk_pipeline.environment.jars import jar_folder
 
 SWITCH = "FK_CLASS_ARCHIVE"
 
+ARCHIVE_OPTIONS = ("-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit")
+"""The options of Java that use an archive, or make it."""
+
 _OWN_ARCHIVE = Path("lib") / "server" / "classes.jsa"
 """The archive of Java's own classes, in its home: ours is on top of it."""
 

@@ -24,7 +24,8 @@ KEY_TYPES_REFUSED = {"ARRAY", "MAP", "STRUCT", "VARIANT", "INTERVAL", "OBJECT"}
 TYPES_REFUSED = {"VARIANT", "INTERVAL", "OBJECT", "VOID", "NULL", "USERDEFINED", "UNKNOWN"}
 SYNONYMS = {"LONG": "BIGINT", "SHORT": "SMALLINT", "BYTE": "TINYINT"}
 
-_GENERATORS = {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"}
+GENERATORS = {"explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack"}
+"""Functions of Spark that make several rows of one."""
 
 
 WHOLE_TIMES = (
@@ -139,7 +140,7 @@ def parse_expression(text: str) -> Expression:
             raise SqlTextError("a subquery is not possible here")
         if isinstance(node, (exp.AggFunc, exp.Window)):
             raise SqlTextError(f"{node.sql(dialect=DIALECT)} looks at several rows; an expression sees one row")
-        if function_of(node) in _GENERATORS:
+        if function_of(node) in GENERATORS:
             raise SqlTextError(f"{node.sql(dialect=DIALECT)} makes several rows of one")
         if is_not_of_the_row(node):
             raise SqlTextError(f"{node.sql(dialect=DIALECT)} is not deterministic: {_WOULD_CHANGE}; {_OF_THE_ROW}")

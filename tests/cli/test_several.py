@@ -84,7 +84,7 @@ def test_what_needs_no_run_is_told_of_every_pipeline_that_can_tell_it(
     _, out, _ = called(monkeypatch, capsys, "plan", tmp_path, "--format", "json")
     found = {one["pipeline"]: one for one in json.loads(out)}
     assert found.keys() == {"a", "b", "c", "d", "no_folder"}
-    assert [found[name]["due"] for name in "ad"] == [4, 4]
+    assert [found[name]["due"] for name in "ad"] == [3, 3]
     assert "there is no file or folder" in found["no_folder"]["error"]
     assert found["no_folder"]["status"] == 2
     assert found["c"] == {"pipeline": "c", "waits_for": ["b"]}
@@ -135,7 +135,7 @@ def test_one_that_needs_a_rebuild_stops_what_reads_it_and_no_other(
         "edited": ["failed", "0", "0"],
         "reader": ["waits for edited", "0", "0"],
         "after": ["waits for reader", "0", "0"],
-        "other": ["ran", "4", "1"],
+        "other": ["ran", "3", "1"],
         "wrong": ["failed", "0", "0"],
     }
     assert f"\n1 record of other went to the quarantine: 'fk-pipeline quarantine {other}' shows them" in summary

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from fk_pipeline.blocks.select.block import Alias, Block, Keep, NearNumbers, Unit
 from fk_pipeline.blocks.select.trees import aliased, named
-from fk_pipeline.blocks.select.written import expression_as_written, parse_as_written
+from fk_pipeline.blocks.select.written import expression_as_written, is_written_back, parse_as_written
 from fk_pipeline.kinds.aggregate.kind import AT, PANE, START, WINDOW_END, WINDOW_START, AggregateStage, by
 from fk_pipeline.kinds.aggregate.windows import Windows
 from fk_pipeline.spec.sql import DIALECT, body_of, quote
@@ -91,7 +91,10 @@ def _column(name: str) -> exp.Column:
 
 
 def _over_rows(sql: str) -> exp.Expr:
-    """Returns an expression over the input as one over the table."""
+    """Returns an expression over the input as one over the table.
+
+    One that would not be written back word by word stays the text that it is, beside the columns that it reads.
+    """
     root = exp.Paren(this=expression_as_written(sql))
     for column in [*root.find_all(exp.Column)]:
         first, *fields = column.parts
@@ -100,4 +103,8 @@ def _over_rows(sql: str) -> exp.Expr:
             own = exp.Dot(this=own, expression=one.copy())
         column.replace(own)
     value: exp.Expr = root.this
-    return value
+    if is_written_back(sql):
+        return value
+    text = exp.Var(this=f"({sql})")
+    text.set("expressions", [one.copy() for one in root.find_all(exp.Column)])
+    return text

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.blocks.aggregates import computed_on_rows
+from fk_pipeline.blocks.calls import calls_in
 from fk_pipeline.blocks.input_types import (
     check_conditions,
     check_of_one_row,
@@ -16,11 +17,10 @@ from fk_pipeline.blocks.input_types import (
     sequence_type,
     type_of,
 )
-from fk_pipeline.blocks.refresh.relations import sql_over
 from fk_pipeline.blocks.refresh.tables import analysed_table, declared_table
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
-from fk_pipeline.frames import empty
+from fk_pipeline.frames import empty, sql_over
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.block import block_of
@@ -28,7 +28,7 @@ from fk_pipeline.kinds.aggregate.kind import AT, AggregateStage, by
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
 from fk_pipeline.kinds.aggregate.windows import MICROS, Windows
 from fk_pipeline.spec.model import UNKNOWN_TYPE
-from fk_pipeline.spec.sql import KEY_TYPES_REFUSED, parse_expression
+from fk_pipeline.spec.sql import GENERATORS, KEY_TYPES_REFUSED, parse_expression
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.schemas import Table, changelog_table
@@ -54,8 +54,11 @@ def layout_of(session: SparkSession, spec: AggregateSpec) -> Layout:
         check_of_one_row(spec, rows, computed_on_rows(text), "aggregates", shown=text)
     block = block_of(spec, windows_of(spec, types))
     written = "aggregates, having or select"
+    for text, one in zip(spec.aggregates, spec.measures, strict=True):
+        if any(call.name in GENERATORS for call in calls_in(one.text)):
+            raise PipelineFileError(f"{written}: {text!r} makes several rows of a group", where=str(spec.file))
     tables, read = {stored.name: stored}, {stored.name: kept}
-    result = analysed_table(session, spec, tables, block, read, hashed=True, written=written)
+    result = analysed_table(spec, tables, block, read, hashed=True, written=written)
     groups = sql_over({one.name: kept for one in block.aliases}, replace(block, keep=None, columns=block.named).of)
     check_of_one_row(spec, groups, [] if spec.having is None else [spec.having], "having")
     check_of_one_row(spec, groups, [output.sql for output in spec.outputs], "select")
@@ -116,11 +119,11 @@ def declared_layout(spec: AggregateSpec) -> Layout:
 
     types = {by(name): declared(sql) for name, sql in spec.grouped_by.items()}
     if spec.window is not None:
-        kind = declared(spec.window.time).upper()
-        types[AT] = kind if kind in MICROS else next(iter(MICROS))
+        types[AT] = declared(spec.window.time)
+    known = types | ({} if types.get(AT, "").upper() in MICROS else {AT: "TIMESTAMP"})
     sequence = declared_sequence_type(spec.input)
     stored = _marked(spec, k.table(spec, sequence, types))
-    result = declared_table(spec, {stored.name: stored}, block_of(spec, windows_of(spec, types)))
+    result = declared_table(spec, {stored.name: stored}, block_of(spec, windows_of(spec, known)))
     return _layout(spec, sequence, stored, result)
 
 

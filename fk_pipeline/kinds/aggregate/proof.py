@@ -105,10 +105,10 @@ def outside(session: SparkSession, _: AggregateSpec, ledger: Ledger) -> dict[str
         return {}
     facts = {} if stands is None else row_metadata(result, stands)
     of, then = (facts.get(VERSIONS) or {}).get(AggregateStage.TABLE, ("", -1))
-    if then == now:
+    changes, same = f"{table}@{then + 1}..{now}", of == table_id(f"{table}@..{now}")
+    if same and then == now:
         return {}
-    changes = f"{table}@{then + 1}..{now}"
-    if then < 0 or of != table_id(changes) or then > now or not are_kept(changes):
+    if not same or not 0 <= then < now or not are_kept(changes):
         return {ANY_GROUP: session.range(1)}
     return {CHANGED: changes_between(session, changes)}
 

@@ -6,13 +6,12 @@ from pyspark.sql import DataFrame
 
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.hashing import row_hash
-from fk_pipeline.blocks.refresh.relations import sql_over
 from fk_pipeline.blocks.refresh.sums import ROWS, sums_of
 from fk_pipeline.blocks.select.block import Block
-from fk_pipeline.frames import join_by_key, marked
+from fk_pipeline.frames import join_by_key, marked, sql_over
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
-from fk_pipeline.kinds.aggregate.kind import AggregateStage
+from fk_pipeline.kinds.aggregate.kind import AT, PANE, AggregateStage
 from fk_pipeline.kinds.aggregate.layout import windows_of
 from fk_pipeline.kinds.aggregate.placing import spread
 from fk_pipeline.kinds.aggregate.proof import outside, pending
@@ -36,8 +35,11 @@ def table_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
     placing = [*map(quote, k.logged_columns(spec))]
     log = with_content(reader.of_batches("changelog", s.BATCH), spec, Side.INPUT, evaluator, anew=True)
     facts = {"_fk_log_hash": s.HASH, "_fk_log_values": f"STRUCT({', '.join(placing)})"}
-    rows = beside_changelog(reader, name, stage, log, keys, facts, placing)
+    windows = windows_of(spec, dict(reader.table_of(name).columns))
+    pane = [] if windows is None else [PANE]
+    rows = beside_changelog(reader, name, stage, log, keys, facts, [*placing, *pane])
     same = " AND ".join(f"{column} <=> _fk_log_values.{column}" for column in placing)
+    same += "" if windows is None else f" AND {PANE} <=> {windows.pane(AT)}"
     rules = (
         *version_rules("one_row_per_key", reader.batches, reader.ledger.folds.of(stage)),
         Rule(
@@ -49,7 +51,7 @@ def table_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
         Rule(
             "group_is_that_of_the_changelog_row",
             f"{LOGGED} AND {s.HASH} IS NOT NULL AND NOT ({same})",
-            json_of(*placing),
+            json_of(*placing, *pane),
             json_of("_fk_log_values.*"),
         ),
     )

@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import for_story, with_content
 from fk_pipeline.blocks.left_out import DO_NOT_PASS, DOES_NOT_PASS, NOT_PASSING
-from fk_pipeline.blocks.refresh.relations import sql_over
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows
+from fk_pipeline.frames import sql_over
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.kind import AggregateStage

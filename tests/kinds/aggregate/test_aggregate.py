@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from functools import reduce
@@ -323,6 +324,19 @@ def test_what_is_not_touched_is_not_written(two_batches: Grouped) -> None:
     assert sorted(tuple(row) for row in changes) == [("a", "update"), ("d", "insert")]
 
 
+def test_an_aggregate_is_what_is_written_also_where_it_could_be_read_otherwise(grouped: Callable[..., Grouped]) -> None:
+    texts = ["count_if(note = 'O''Brien') AS quoted", "sum(id & v << 1) AS shifted", "sum(v) AS total"]
+    made = grouped(aggregates=f"[{', '.join(json.dumps(text) for text in texts)}]")
+    made.land(0, [{**ROW, "id": 2, "user": "a", "v": 1, "note": "O'Brien"}, {**ROW, "id": 1, "user": "a", "v": 1}])
+    made.pipeline.run()
+    assert made.result() == [("a", 1, 2, 2)]
+    made.land(1, [{**ROW, "id": 3, "user": "a", "v": 1, "note": "O'Brien"}])
+    made.pipeline.run()
+    assert made.result() == [("a", 2, 4, 3)]
+    assert made.pipeline.verify().ok
+
+
+@pytest.mark.connect
 def test_having_and_select_are_of_the_groups(grouped: Callable[..., Grouped]) -> None:
     made = grouped(
         options="having: n > 1\nselect: [user AS who, total / n AS mean, n * 10 AS tens, hour(window_start) AS h]",
