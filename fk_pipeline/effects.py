@@ -98,33 +98,6 @@ class History(Protocol):
         """Returns whether the batches have no row in the log of a stage that reads landing files, and never had one."""
         ...
 
-    @property
-    def started(self) -> int:
-        """The entry of the ledger at which the run was started for the last of its batches."""
-        ...
-
-    def resolved(self, first: str, last: str) -> dict[int, int]:
-        """Returns, per batch, the entry up to which the runs of a stage are resolved (architecture, rule 14).
-
-        Args:
-            first: a stage directly upstream of the stage of this run.
-            last: a stage directly downstream of it.
-
-        Returns:
-            The entry at which that run of `first` ended which the last run of this stage read, if the last run of
-            `last` read the output of that run. Batches for which a run of one of the three was undone since, or is
-            missing, are left out.
-        """
-        ...
-
-    def may_lack(self, stage: str) -> bool:
-        """Returns whether the output of this stage may lack something that the last messages of `stage` do not name.
-
-        This is so for a batch if `stage` ran more than once for it, and no run of this stage for it has succeeded, or
-        one was undone since.
-        """
-        ...
-
     def is_finished(self, stage: str) -> bool:
         """Returns whether the counts of a stage match the stored rows: its last run for every batch succeeded."""
         ...
@@ -386,19 +359,6 @@ class ReplaceBatches:
 
 
 @dataclass(frozen=True)
-class Append:
-    """Adds rows to a table; if the stage runs again, it may add the same rows again.
-
-    Attributes:
-        table: a table of messages.
-        rows: the rows.
-    """
-
-    table: str
-    rows: RowSet
-
-
-@dataclass(frozen=True)
 class Index:
     """The index of a large state; its entries are written before the rows of the state.
 
@@ -428,8 +388,6 @@ class Upsert:
         new: the value of the counted column for rows whose keys the table does not have; None if none says so.
         unless: column and value; rows with this value are counted but not written.
         index: the index of the state.
-        together: columns of the table by which its first rows are sorted, if there are many: the rows that a batch
-            changes then lie in few files.
         metadata: facts about the rows that the commit carries; `Reader.metadata` returns them.
         always: whether the facts are committed also if no row changes.
     """
@@ -444,7 +402,6 @@ class Upsert:
     new: str | None = None
     unless: tuple[str, Any] | None = None
     index: Index | None = None
-    together: Sequence[str] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     always: bool = False
 
@@ -489,5 +446,5 @@ class Reopen:
     batches: Sequence[int]
 
 
-Effect = ReplaceBatches | Append | Upsert | Reject | Report | Reopen
+Effect = ReplaceBatches | Upsert | Reject | Report | Reopen
 """One element of the list that a stage returns; the list is applied in order."""

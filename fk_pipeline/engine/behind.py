@@ -28,9 +28,7 @@ from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import Commit, commits
 
 _STATES = (Role.STATE, Role.INDEX)
-"""Roles of tables without partitions per batch: rows missing in an older version look like rows that never existed.
-
-Messages that a stage adds before its state changes are lost likewise: a run that finds the state changed adds none."""
+"""Roles of tables without partitions per batch: rows missing in an older version look like rows that never existed."""
 
 _KEYED = (*_STATES, Role.RESULT)
 """Roles of tables with one row per key; rows that were appended without reading the table may be duplicates."""
@@ -232,8 +230,7 @@ def _still_behind(lag: Lag, ledger: Ledger, gone: Collection[tuple[Side, int]]) 
         return lag
     kind = ledger.kind
     role, side = kind.table(lag.table).role, kind.side_of(lag.stage)
-    only_added = role is Role.MESSAGES and any(kind.table(t).role in _STATES for t in kind.written_by(lag.stage))
-    if (role in _STATES or only_added) and lag.kind is Wrong.OLDER:
+    if role in _STATES and lag.kind is Wrong.OLDER:
         return _by_rebuild(lag, kind)
     lost = {b for b in lag.batches if (side, int(b)) in gone or (side and b in ledger.folds.of(lag.stage))}
     if role is Role.REJECTED:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.contract import Role, Source, loaded
-from fk_pipeline.effects import Append, Counts, Effect, Reject, Reopen, ReplaceBatches, Report, Upsert
+from fk_pipeline.effects import Counts, Effect, Reject, Reopen, ReplaceBatches, Report, Upsert
 from fk_pipeline.engine.filling import reopened
 from fk_pipeline.engine.landing import Landing, are_many, as_stored
 from fk_pipeline.engine.landing_refusals import refuse_gone_versions
@@ -186,8 +186,6 @@ class Execution:
         match effect:
             case ReplaceBatches():
                 _add(writer.replace_batches(effect), done.counts)
-            case Append():
-                writer.append(effect)
             case Upsert():
                 _add(writer.upsert(effect), done.counts)
             case Reject():

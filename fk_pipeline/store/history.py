@@ -84,27 +84,6 @@ class RunHistory:
             self.ledger.state(stage, batch).last_event == "succeeded" for batch in self.known
         )
 
-    @property
-    def started(self) -> int:
-        """The entry of the ledger at which the run was started for the last of its batches."""
-        return max(self.ledger.state(self.stage, batch).started for batch in self.known)
-
-    def resolved(self, first: str, last: str) -> dict[int, int]:
-        """Returns, per batch, the entry of the success of `first` that `last` has resolved, through this stage."""
-        found: dict[int, int] = {}
-        for batch in self.known:
-            read, told, wrote = (self.ledger.state(stage, batch) for stage in (first, self.stage, last))
-            entry = told.upstream.get(first, 0)
-            stand = entry > read.reopened and told.stands and wrote.stands
-            if stand and wrote.upstream.get(self.stage) == told.succeeded:
-                found[int(batch)] = entry
-        return found
-
-    def may_lack(self, stage: str) -> bool:
-        """Returns whether this stage may lack something that the last messages of `stage` do not name."""
-        state = self.ledger.state
-        return any(state(stage, batch).attempts > 1 and not state(self.stage, batch).stands for batch in self.known)
-
     def may_be_truncated(self, stage: str) -> bool | None:
         """Returns whether any batch has a truncate in this log; None if another unfinished run may have written one.
 

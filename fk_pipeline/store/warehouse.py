@@ -117,14 +117,9 @@ class Warehouse(StoredTables):
             return False
         return self._commit_marked(stored, stored.version(), nothing(), table, info)
 
-    def append(self, frame: DataFrame, table: Table, info: CommitInfo, *, cut: bool = False) -> None:
-        """Appends rows; creates the table if it does not exist.
-
-        `cut`: in files of at most `Sizes.rows_per_file` rows.
-        """
+    def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
+        """Appends rows; creates the table if it does not exist."""
         writer = self._writer(frame, table, info).mode("append")
-        if cut:
-            writer = writer.option("maxRecordsPerFile", self.sizes.rows_per_file)
         with self._commit(table, info, adds=True):
             writer.save(self.path(table.name))
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.effects import Append, CountBy, Counts, Index, Reject, ReplaceBatches, RowSet, Upsert
+from fk_pipeline.effects import CountBy, Counts, Index, Reject, ReplaceBatches, RowSet, Upsert
 from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import BatchRange
@@ -84,12 +84,6 @@ class TableWriter:
             groups = counted(written, by.batch, by.column)
         return _named(groups, by)
 
-    def append(self, effect: Append) -> None:
-        """Adds rows to those that the table has."""
-        number = effect.rows.at_most
-        if number:
-            self._append(effect.rows.frame, self.read.table_of(effect.table), number, effect.rows.local)
-
     def reject(self, effect: Reject) -> None:
         """Replaces the bad records of the batches from an earlier run in the quarantine."""
         number, name = effect.number, s.QUARANTINE
@@ -149,12 +143,9 @@ class TableWriter:
         """Writes the first rows of a table, which are all new, and counts them in the written table."""
         table, rows, by = self.read.table_of(effect.table), effect.rows.frame, effect.counted
         assert by is not None
-        if effect.together:  # their number is not known before: Spark cuts what is sorted into files
-            names = [quote(name) for name in effect.together]
-            rows = rows.repartitionByRange(*names).sortWithinPartitions(*names)
-        elif self.batches.first != self.batches.last:
+        if self.batches.first != self.batches.last:
             rows = clustered(rows, table.keys, number, self.sizes)
-        self.warehouse.append(rows, table, self._info(effect), cut=bool(effect.together))
+        self.warehouse.append(rows, table, self._info(effect))
         self._committed(table)
         if effect.index is not None and number >= self.sizes.indexed_rows:
             # After the state, from its columns: without an index the whole state is read.
