@@ -1,6 +1,6 @@
 """The classes of Spark as Java has them in memory, in a file that a session maps instead of loading them from JARs.
 
-Java calls it a class-data archive. Loading and verifying its classes is most of what the first run of a process does.
+Java calls it a class-data archive. Loading and verifying classes is half of what a session takes to start (ADR 0053).
 The first session that finds none makes one: Java writes it when it ends, in the background, while the command has ended
 already. It belongs to one Java and to one set of JARs, which its name tells; Java compares them once more, and where
 they differ, it loads the classes from the JARs. FK_CLASS_ARCHIVE=off does without it.
@@ -52,22 +52,24 @@ def archive_of(class_path: str) -> Path | None:
 
     Its name follows from the Java and from the JARs of the class path and of Spark: their paths, sizes and times.
     """
-    java = _java()
-    if java is None or os.environ.get(SWITCH) == "off" or not (java / _OWN_ARCHIVE).is_file():
+    command = java()
+    if command is None or os.environ.get(SWITCH) == "off":
+        return None
+    home = Path(command).resolve().parent.parent
+    if not (home / _OWN_ARCHIVE).is_file():
         return None
     jars = [*map(Path, class_path.split(os.pathsep)), *sorted(_jars_of_spark().glob("*.jar"))]
     told = [f"{jar} {status.st_size} {status.st_mtime_ns}" for jar in jars if jar.is_file() for status in [jar.stat()]]
     with suppress(OSError):
-        told.append((java / "release").read_text(encoding="utf-8"))
-    digest = hashlib.sha256("\n".join([str(java), *told]).encode()).hexdigest()
+        told.append((home / "release").read_text(encoding="utf-8"))
+    digest = hashlib.sha256("\n".join([str(home), *told]).encode()).hexdigest()
     return jar_folder() / f"classes-{digest[:16]}.jsa"
 
 
-def _java() -> Path | None:
-    """Returns the home of the Java that Spark's start script uses: JAVA_HOME, else that of the first on the PATH."""
+def java() -> str | None:
+    """Returns the Java that Spark's start script uses: that of JAVA_HOME, else the first on the PATH, if any."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    return Path(found).resolve().parent.parent if found is not None else None
+    return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
 
 def _jars_of_spark() -> Path:

@@ -135,8 +135,7 @@ def check_java() -> Check:
     wanted = f"JDK {OLDEST_JAVA} or newer"
     if remote_session():
         return Check("Java", ok=True, found="not needed: sessions are remote (Spark Connect)", wanted=wanted)
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    java = class_archive.java()
     fix = f"Install a JDK {OLDEST_JAVA} or newer and set JAVA_HOME to it."
     if java is None:
         return Check("Java", ok=False, found="no java on the PATH, JAVA_HOME is not set", wanted=wanted, fix=fix)

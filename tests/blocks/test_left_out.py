@@ -80,7 +80,7 @@ def test_a_windowed_row_that_is_left_out_is_no_deletion() -> None:
 
 
 def test_a_group_tells_how_many_rows_are_left_out_of_it() -> None:
-    story = GroupStory({"k": "a"}, (), 0, (), (), None, None, None, is_current=True, left_out=1)
+    story = GroupStory({"k": "a"}, (), 0, (), None, None, None, is_current=True, left_out=1)
     assert story.sentences()[1] == "1 row of it does not pass `where`."
     assert replace(story, left_out=2).sentences()[1] == "2 rows of it do not pass `where`."
     assert "where" not in " ".join(replace(story, left_out=0).sentences())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from fk_pipeline.blocks.refresh.advice import advice_on
 from fk_pipeline.blocks.refresh.refresh import Refresh
@@ -27,7 +27,7 @@ MEMBERS = Table(
 class Members:
     """A pipeline without inputs that blocks read."""
 
-    inputs: dict[str, Any] = {}  # noqa: RUF012 - as a pipeline file has it
+    inputs: ClassVar[dict[str, Any]] = {}
     clocks, refresh, file = (), "auto", Path("members.yaml")
 
     def __init__(self, select: str) -> None:

@@ -16,7 +16,7 @@ from sqlglot import exp
 from fk_pipeline.blocks.select.block import Alias, Block, Keep, NearNumbers, Unit
 from fk_pipeline.blocks.select.trees import aliased, named
 from fk_pipeline.blocks.select.written import expression_as_written, is_written_back, parse_as_written
-from fk_pipeline.kinds.aggregate.kind import AT, PANE, START, WINDOW_END, WINDOW_START, AggregateStage, by
+from fk_pipeline.kinds.aggregate.kind import AT, NUMBER, PANE, START, WINDOW_END, WINDOW_START, AggregateStage, by
 from fk_pipeline.kinds.aggregate.windows import Windows
 from fk_pipeline.spec.sql import DIALECT, body_of, quote
 from fk_pipeline.store import schemas as s
@@ -27,24 +27,21 @@ if TYPE_CHECKING:
 _ROWS, _MADE, _GROUPS = "_rows", "_made", "_groups"
 """The names of the table, of the windows of its rows, and of their groups, in the SELECT."""
 
-_MOST_NUMBERS = 100
+_MOSTNUMBERS = 100
 """In how many windows a row may count, so that rows of a window are looked up by the numbers of all."""
-
-_NUMBER = "_fk_window"
-"""The number of a window that is made for a row."""
 
 
 def block_of(spec: AggregateSpec, windows: Windows | None) -> Block:
     """Returns the block; `windows` are those of the pipeline, None if it has none."""
     one_window = windows is not None and windows.per_row == 1
-    number = _column(PANE) if one_window else exp.column(named(_NUMBER), named(_MADE))
+    number = _column(PANE) if one_window else exp.column(named(NUMBER), named(_MADE))
     groups = [_column(by(name)) for name in spec.group_names]
     values = [*([] if windows is None else [number]), *groups]
     keys = [*([] if windows is None else [START]), *(by(name) for name in spec.group_names)]
     outputs = {name: quote(name) for name in keys} | {one.name: body_of(one.sql) for one in spec.outputs}
     select = _from(windows).select(*_selects(spec, windows, number))
     select.set("group", exp.Group(expressions=[one.copy() for one in values]))
-    is_near = windows is not None and 1 < windows.per_row <= _MOST_NUMBERS
+    is_near = windows is not None and 1 < windows.per_row <= _MOSTNUMBERS
     near = NearNumbers(PANE, 0, windows.step, windows.per_row) if windows is not None and is_near else None
     return Block(
         AggregateStage.AGGREGATED,
@@ -64,7 +61,7 @@ def _from(windows: Windows | None) -> exp.Select:
     made = ""
     if windows is not None and windows.per_row > 1:
         numbers = windows.numbers(f"{rows}.{quote(AT)}")
-        made = f" LATERAL VIEW EXPLODE({numbers}) {quote(_MADE)} AS {quote(_NUMBER)}"
+        made = f" LATERAL VIEW EXPLODE({numbers}) {quote(_MADE)} AS {quote(NUMBER)}"
     lives = f"{rows}.{quote(s.HASH)} IS NOT NULL"
     placed = "" if windows is None else f" AND {rows}.{quote(PANE)} IS NOT NULL"
     [tree] = parse_as_written(f"SELECT 1 FROM {rows} AS {rows}{made} WHERE {lives}{placed}")

@@ -17,9 +17,9 @@ class AggregateStage(StrEnum):
     AGGREGATED = "aggregated"
 
 
-AT, START, PANE = "_fk_at", "_fk_window_start", "_fk_pane"
+AT, START, PANE, NUMBER = "_fk_at", "_fk_window_start", "_fk_pane", "_fk_window"
 """Columns: when the row happened; the key of a window, its start; the number of the last window that has begun when the
-row happened (`windows.Windows`)."""
+row happened (`windows.Windows`); the number of a window in which a row counts."""
 
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 """The names by which `select` and `having` know the window of a group."""

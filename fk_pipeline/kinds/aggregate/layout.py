@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +25,7 @@ from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.block import block_of
 from fk_pipeline.kinds.aggregate.kind import AT, AggregateStage, by
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
-from fk_pipeline.kinds.aggregate.windows import MICROS, Windows
+from fk_pipeline.kinds.aggregate.windows import MICROS, Windows, windows_of
 from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import GENERATORS, KEY_TYPES_REFUSED, parse_expression
 from fk_pipeline.store import schemas as s
@@ -63,11 +62,6 @@ def layout_of(session: SparkSession, spec: AggregateSpec) -> Layout:
     check_of_one_row(spec, groups, [] if spec.having is None else [spec.having], "having")
     check_of_one_row(spec, groups, [output.sql for output in spec.outputs], "select")
     return _layout(spec, sequence, stored, result)
-
-
-def windows_of(spec: AggregateSpec, types: Mapping[str, str]) -> Windows | None:
-    """Returns the windows of a pipeline, given the types of the columns of the table; None if it has none."""
-    return None if spec.window is None else Windows.of(spec.window, types[AT])
 
 
 def _group_type(spec: AggregateSpec, rows: DataFrame, name: str) -> str:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.kinds.aggregate.kind import AT, START
+from fk_pipeline.kinds.aggregate.kind import AT, NUMBER, START
 from fk_pipeline.kinds.aggregate.windows import Windows
-
-NUMBER = "_fk_window"
-"""Column: the number of a window."""
 
 
 def spread(rows: DataFrame, windows: Windows | None) -> DataFrame:

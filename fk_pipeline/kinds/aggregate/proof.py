@@ -17,10 +17,9 @@ from fk_pipeline.cdc.table_versions import are_kept, table_id
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.kind import START, WINDOW_END, WINDOW_START, AggregateStage, by
-from fk_pipeline.kinds.aggregate.layout import windows_of
 from fk_pipeline.kinds.aggregate.placing import spread
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec, TimeWindow
-from fk_pipeline.kinds.aggregate.windows import DAY_MICROS
+from fk_pipeline.kinds.aggregate.windows import DAY_MICROS, windows_of
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.durations import micros, span
 from fk_pipeline.spec.failing import ISOLATING
@@ -127,7 +126,7 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
     """
     batches = sorted({int(batch) for found in due.values() for batch in found})
     log, table = tables[AggregateStage.CHANGELOG], tables[AggregateStage.TABLE]
-    windows = windows_of(spec, {name: kind.upper() for name, kind in table.dtypes})
+    windows = windows_of(spec, dict(table.dtypes))
     keys, first = [*map(quote, k.input_key(spec))], quote(k.input_key(spec)[0])
     own = log.where(F.col(s.BATCH).isin(batches))
     concerned = own.where(f"{first} IS NOT NULL").select(*keys).unionByName(

@@ -12,10 +12,10 @@ from fk_pipeline.frames import join_by_key, marked, sql_over
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.kind import AT, PANE, AggregateStage
-from fk_pipeline.kinds.aggregate.layout import windows_of
 from fk_pipeline.kinds.aggregate.placing import spread
 from fk_pipeline.kinds.aggregate.proof import outside, pending
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
+from fk_pipeline.kinds.aggregate.windows import windows_of
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import COPIES, PENDING, ROW, Rule, View, hex_of, json_of, only_one, with_copies
 from fk_pipeline.rules.states import LOGGED, beside_changelog, excused_by, state_view, version_rules

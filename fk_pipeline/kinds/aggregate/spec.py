@@ -12,8 +12,8 @@ from fk_pipeline.blocks.aggregates import computed_on_rows, parse_aggregate
 from fk_pipeline.blocks.select.block import Block, Query
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate.block import block_of
-from fk_pipeline.kinds.aggregate.kind import AT, START, WINDOW_END, WINDOW_START
-from fk_pipeline.kinds.aggregate.windows import DAY_MICROS, Windows
+from fk_pipeline.kinds.aggregate.kind import START, WINDOW_END, WINDOW_START, AggregateStage
+from fk_pipeline.kinds.aggregate.windows import DAY_MICROS, windows_of
 from fk_pipeline.spec.base import Frozen, Strings, problem
 from fk_pipeline.spec.clock import Zone
 from fk_pipeline.spec.durations import Span, micros, span
@@ -149,12 +149,11 @@ class AggregateSpec(PipelineSpec):
     @property
     def refresh(self) -> Literal["auto", "full"]:
         """How the result is brought to the newest version of the table: by `settings.strategy`."""
-        return "full" if self.settings.strategy_of("aggregated") == "full" else "auto"
+        return "full" if self.settings.strategy_of(AggregateStage.AGGREGATED) == "full" else "auto"
 
     def block_of(self, _: str, table_of: Callable[[str], Any]) -> Block:
         """Returns the result as a block; `table_of` returns the declaration of a table."""
-        types = dict(table_of("table").columns)
-        return block_of(self, None if self.window is None else Windows.of(self.window, types[AT]))
+        return block_of(self, windows_of(self, dict(table_of(AggregateStage.TABLE).columns)))
 
     @property
     def computes(self) -> bool:

@@ -14,7 +14,7 @@ from fk_pipeline.effects import Effect, Reader
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.kind import AT, PANE, AggregateStage
-from fk_pipeline.kinds.aggregate.layout import windows_of
+from fk_pipeline.kinds.aggregate.windows import windows_of
 
 
 def table(read: Reader) -> list[Effect]:

@@ -18,9 +18,9 @@ from fk_pipeline.frames import sql_over
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.kind import AggregateStage
-from fk_pipeline.kinds.aggregate.layout import windows_of
 from fk_pipeline.kinds.aggregate.placing import spread
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
+from fk_pipeline.kinds.aggregate.windows import windows_of
 from fk_pipeline.spec import Column, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import parse_columns_of_key, shown, value_from_text
@@ -150,8 +150,8 @@ def _story(read: TableReader, spec: AggregateSpec, ledger: Ledger, said: str) ->
     def of_group(rows: DataFrame) -> DataFrame:
         return rows.alias("m").join(F.broadcast(wanted).alias("w"), F.expr(same), "left_semi")
 
-    store = read.read(AggregateStage.TABLE)
-    counting = of_group(spread(store.where(f"{s.HASH} IS NOT NULL"), windows))
+    current = read.read(AggregateStage.TABLE)
+    counting = of_group(spread(current.where(f"{s.HASH} IS NOT NULL"), windows))
     rows = counting.count()
     own = k.input_key(spec)
     recent = counting.orderBy(F.col(s.APPLIED_IN).desc(), *map(quote, own)).limit(MEMBERS_SHOWN)
@@ -162,7 +162,7 @@ def _story(read: TableReader, spec: AggregateSpec, ledger: Ledger, said: str) ->
     )
     outputs = [output.name for output in spec.outputs]
     block = spec.block_of(AggregateStage.AGGREGATED, read.table_of)
-    now = of_group(sql_over({one.name: store for one in block.aliases}, block.of))
+    now = of_group(sql_over({one.name: current for one in block.aliases}, block.of))
     there = of_group(read.read(AggregateStage.AGGREGATED))
     expected, result = (json_rows(one.select(*map(quote, outputs)).limit(1)) for one in (now, there))
     since = there.agg(F.max(s.BATCH)).first()
@@ -208,10 +208,10 @@ def _is_close(one: float, other: Any) -> bool:
 
 def _left_out(read: TableReader, spec: AggregateSpec) -> DataFrame:
     """Returns the current rows of the input that do not pass `where`, placed as the table has those that pass."""
-    keys, store = k.input_key(spec), read.read(AggregateStage.TABLE).where(f"{s.HASH} IS NULL")
+    keys, gone = k.input_key(spec), read.read(AggregateStage.TABLE).where(f"{s.HASH} IS NULL")
     log = for_story(read.read(AggregateStage.CHANGELOG), spec.input).where(NOT_PASSING)
     whole = spec.model_copy(update={"input": spec.input.model_copy(update={"where": None})})
-    current = store.select(*map(quote, keys), F.col(s.OWNER).alias(s.BATCH))
+    current = gone.select(*map(quote, keys), F.col(s.OWNER).alias(s.BATCH))
     return with_content(log.join(current, [*keys, s.BATCH], "left_semi"), whole, Side.INPUT, ISOLATING)
 
 

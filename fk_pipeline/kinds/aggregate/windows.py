@@ -6,15 +6,17 @@ The number is the start of the window: in milliseconds for a BIGINT, in microsec
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fk_pipeline.blocks.times import limited
+from fk_pipeline.kinds.aggregate.kind import AT
 from fk_pipeline.spec.durations import micros, span
 from fk_pipeline.spec.sql import text
 
 if TYPE_CHECKING:
-    from fk_pipeline.kinds.aggregate.spec import TimeWindow
+    from fk_pipeline.kinds.aggregate.spec import AggregateSpec, TimeWindow
 
 DAY_MICROS = 86_400_000_000
 """Microseconds of a day that has 24 hours."""
@@ -107,3 +109,8 @@ class Windows:
             return start
         together = f"{start} = {self.start(f'({number} + 1)')}"
         return f"IF({together}, TIMESTAMP_MICROS(UNIX_MICROS({start}) - 1), {start})"
+
+
+def windows_of(spec: AggregateSpec, types: Mapping[str, str]) -> Windows | None:
+    """Returns the windows of a pipeline, given the types of the columns of the table; None if it has none."""
+    return None if spec.window is None else Windows.of(spec.window, types[AT])

@@ -88,7 +88,7 @@ def test_events_without_a_key_count_each(grouped: Callable[..., Grouped]) -> Non
     assert made.result() == [("a", 2, 4), (None, 1, 2)]
 
 
-def test_a_run_that_dies_between_its_notes_and_the_store_loses_no_group(grouped: Callable[..., Grouped]) -> None:
+def test_a_run_that_dies_before_or_after_a_commit_loses_no_group(grouped: Callable[..., Grouped]) -> None:
     made, random = grouped(), Random(3)
 
     def rows_of(batch: int) -> Content:
