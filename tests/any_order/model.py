@@ -298,7 +298,7 @@ class Model:
             else:
                 continue
             generation = 0 if new[2] is None else log[new[2]].generation
-            fresh = self._row(side, row, Row(*new, generation, batch, row is not None))
+            fresh = self._row(side, key, row, Row(*new, generation, batch, row is not None))
             if row is not None and fresh.value == row.value:
                 unread = row.owner is not None and log[row.owner].generation != row.generation
                 if not unread:
@@ -309,7 +309,7 @@ class Model:
         """Returns whether the row of a state is a version of its owner."""
         return version == (row.sequence, row.value)
 
-    def _row(self, _side: Side, _before: Row | None, taken: Row) -> Row:
+    def _row(self, _side: Side, _key: str, _before: Row | None, taken: Row) -> Row:
         """Returns the row of a state whose version is taken."""
         return taken
 

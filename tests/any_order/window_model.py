@@ -2,34 +2,80 @@
 
 A row of either side is (key, time, value). Two rows are a pair if their keys are equal and their times are near enough.
 A row without a pair stands alone in a left or outer join: at once, or when the clock, the greatest time of all living
-rows, has passed its close. Every third seed joins a stream to itself: one changelog and one store for both sides.
+rows, has passed its close. Every third seed joins a stream to itself: one changelog and one table for both sides. The
+stages are the five of a join, of which four are used: the left changelog, the right table with its changelog, the
+subscription store, which is the left table, and the resolved join, a block that is brought from one version of its two
+tables to another. Nothing is told in messages.
+
+The block is a union of branches: the pairs, by left key; the left rows alone, by left key; the right rows alone, by
+right key. The key is the anchor: of the anchors of a branch that a refresh looks at, the rows are those of the tables
+of now.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
-from tests.any_order.model import EVERY_KEY, JOINS, Content, Event, Join, Model, Schedule, partition, winner
+from tests.any_order.model import EVERY_KEY, JOINS, Content, Event, Join, Model, Row, Schedule, partition, winner
 
 RULES = {
-    "a pair is looked up again": "a pair of rows that have changed since is written",
-    "a pair that stood is looked up again": "a pair that a newer response made is removed by an older one",
-    "the pairs of a changed row are looked up": "those of its older version stay",
-    "partners are asked": "a row stays alone beside its match, or is missing when the match goes",
-    "what time has closed is asked": "a row that nobody changes never stands alone",
+    "the old row asks": "a row that matched the old version of a changed row keeps the pair, or is not alone",
+    "what the clock has passed is asked": "a row that nobody changes never stands alone",
     "the clock may turn back": "rows stand alone whose close has not come, after a withdrawn batch",
-    "the clock is part of the commit": "a run dies, and has shown rows alone by a clock that nobody knows",
-    "a clock of a late commit does not count": "a paused run commits its older clock over newer rows",
-    "the result tells who is alone": "the states tell it, which may be ahead by a change that is taken back later",
+    "changes are those since the last commit": "the rows of the batch alone are looked at, not what others changed",
+    "the versions are those that were read": "rows that changed while it was computed are taken for done",
+    "the versions are in the commit of the rows": "a run dies between the two, and what changed is taken for done",
+    "a late commit stands for no version": "it takes back what newer runs wrote, and says that it is all there",
+    "without a version all that the result has is asked": "rows stay that a late commit wrote of rows that are gone",
 }
 """Per rule that can be left out, the consequence of leaving it out."""
 
+TABLE_OF = {Stage.SUBSCRIPTION_STORE: Side.LEFT, Stage.RIGHT_TABLE: Side.RIGHT}
+OTHER = {Side.LEFT: Side.RIGHT, Side.RIGHT: Side.LEFT}
+
 Pair = tuple[str | None, str | None]
 """Left key and right key; one of them is None in a row alone."""
+
+Anchor = tuple[Side | None, str]
+"""A branch and a key of it: a left key of pairs, which have no side, or the side and the key of a row alone."""
+
+
+def anchor_of(pair: Pair) -> Anchor:
+    """Returns the anchor of a row of the result."""
+    left, right = pair
+    if left is not None:
+        return (Side.LEFT if right is None else None), left
+    assert right is not None
+    return Side.RIGHT, right
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version of a table.
+
+    Attributes:
+        rows: the living rows, by key.
+        known: the keys of which the table tells that their rows live or are deleted; not those that it lost.
+    """
+
+    rows: Mapping[str, Any]
+    known: frozenset[str] = frozenset()
+
+
+Tables = Mapping[Side, Version]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a result stands for: the number of a version per side, and the clock of both."""
+
+    versions: Mapping[Side, int]
+    clock: int
 
 
 class WindowModel(Model):
@@ -39,43 +85,74 @@ class WindowModel(Model):
         super().__init__(join=join, without=without)
         self.join, self.to_itself, self.at_once = join, seed % 3 == 0, seed % 5 == 0
         self.before, self.after, self.grace = seed % 4, seed // 4 % 4, seed // 16 % 2
-        self.at: int | None = None
-        """The clock that the result stands for; None if it is not known."""
-        self.version = 0
-        """The number of commits to the result."""
+        self.result: dict[Any, tuple[Any, Any, Any]] = {}
+        """Per pair, the two rows, and both."""
+        self.versions: dict[Side, list[Version]] = {side: [Version({})] for side in SIDES}
+        """Per side, the versions of its table."""
+        self.stands: Standing | None = None
+        """What the result stands for, as far as it is known."""
+        self.written = 0
+        """The version of the result."""
         if self.to_itself:
             self.logs[Side.RIGHT], self.states[Side.RIGHT] = self.logs[Side.LEFT], self.states[Side.LEFT]
+            self.versions[Side.RIGHT] = self.versions[Side.LEFT]
 
     def run(self, stage: Stage, batch: int, content: Content) -> None:
-        if not (self.to_itself and stage is Stage.RIGHT_TABLE):
+        if stage is Stage.RESOLVED_JOIN:
+            for commit in self._refreshed(batch):
+                commit()
+        elif stage is Stage.LEFT_CHANGELOG or self._makes_a_table(stage):
             super().run(stage, batch, content)
+            self._add_version(stage)
 
     def commits(self, stage: Stage, batch: int, content: Content) -> list[Callable[[], None]]:
-        if self.to_itself and stage is Stage.RIGHT_TABLE:
+        if stage is Stage.RESOLVED_JOIN:
+            return self._refreshed(batch)
+        if stage is not Stage.LEFT_CHANGELOG and not self._makes_a_table(stage):
             return [lambda: None]
-        if stage is not Stage.RESOLVED_JOIN:
-            return super().commits(stage, batch, content)
-        after, read = self.copied(), self.version
-        after.run(stage, batch, content)
-        made = {pair: row for pair, row in after.result.items() if self.result.get(pair) != row}
-        gone = self.result.keys() - after.result.keys()
+        *first, last = super().commits(stage, batch, content)
 
-        def rows() -> None:
-            self.result = {pair: row for pair, row in self.result.items() if pair not in gone} | made
+        def commit() -> None:
+            last()
+            self._add_version(stage)
 
-        def clock() -> None:
-            late = self.version != read and not self._lacks("a clock of a late commit does not count")
-            self.at, self.version = None if late else after.at, self.version + 1
+        return [*first, commit]
 
-        def both() -> None:
-            rows()
-            clock()
+    def drop_tombstones(self, settled: Callable[[int], bool]) -> None:
+        super().drop_tombstones(settled)
+        for stage in TABLE_OF:
+            self._add_version(stage)
 
-        return [rows, clock] if self._lacks("the clock is part of the commit") else [both]
+    def _makes_a_table(self, stage: Stage) -> bool:
+        """Returns whether a stage makes a table of its own: in a self-join, the left table is the right one, too."""
+        return stage in TABLE_OF and not (self.to_itself and stage is Stage.RIGHT_TABLE)
+
+    def _add_version(self, stage: Stage) -> None:
+        """Makes the rows of the table of a stage, if it makes one, the newest version of the table."""
+        if self._makes_a_table(stage):
+            side = TABLE_OF[stage]
+            known = frozenset(key for key, row in self.states[side].items() if self._is_heard(row))
+            self.versions[side].append(Version(self.live(side), known))
+
+    def _is_heard(self, _row: Row) -> bool:
+        """Returns whether the row of a table tells what became of its key."""
+        return True
+
+    def _newest(self) -> Standing:
+        """Returns the newest version of each table, and the clock of both."""
+        times = [row[1] for side in SIDES for row in self.versions[side][-1].rows.values()]
+        return Standing({side: len(self.versions[side]) - 1 for side in SIDES}, max(times, default=-1))
+
+    def _tables(self, standing: Standing) -> Tables:
+        return {side: self.versions[side][number] for side, number in standing.versions.items()}
 
     def matches(self, left: Any, right: Any) -> bool:
         same = left[0] is not None and left[0] == right[0]
         return same and left[1] - self.before <= right[1] <= left[1] + self.after
+
+    def _meets(self, side: Side, row: Any, other: Any) -> bool:
+        """Returns whether a row of a side matches one of the other side."""
+        return self.matches(row, other) if side == Side.LEFT else self.matches(other, row)
 
     def close(self, side: Side, row: Any) -> int:
         """Returns the clock after which a row without a match stands alone."""
@@ -85,107 +162,108 @@ class WindowModel(Model):
     def live(self, side: Side) -> dict[str, Any]:
         return {key: row.value for key, row in self.states[side].items() if row.value is not None}
 
-    def _was_told(self, side: Side, key: str) -> bool:
-        """Returns whether an older version of a row was told: only then can the result have pairs of one."""
-        row = self.states[side].get(key)
-        return row is None or row.seen_before
-
-    def _is_known(self, _side: Side, _key: str) -> bool:
-        """Returns whether the state tells what became of a row."""
-        return True
-
     def alone_on(self) -> tuple[Side, ...]:
         """Returns the sides whose rows may stand alone."""
         return {"inner": (), "left": (Side.LEFT,), "outer": (Side.LEFT, Side.RIGHT)}[self.join]
 
-    def _asked(self, batch: int) -> Iterable[Any]:
-        for side in SIDES:
-            for key, row in self.states[side].items():
-                if row.applied_in == batch:
-                    yield side, key, batch
+    def _refreshed(self, batch: int) -> list[Callable[[], None]]:
+        """Returns the commits of a run of the block: one, if no rule is left out."""
+        read, written = self._newest(), self.written
+        now, anchors = self._tables(read), self._anchors(batch, read)
+        expected = {pair: row for anchor in anchors for pair, row in self._expected(anchor, now, read.clock).items()}
+        made = {pair: (*row, row) for pair, row in expected.items() if self.result.get(pair) != (*row, row)}
+        gone = {pair for pair in self.result if anchor_of(pair) in anchors and not self._stays(pair, now)} - {*expected}
 
-    def _told(self, batch: int) -> Iterable[Any]:
-        left, right = self.live(Side.LEFT), self.live(Side.RIGHT)
-        news = {side: {key for key, row in self.states[side].items() if row.applied_in == batch} for side in SIDES}
-        for lk, one in left.items():
-            for rk, other in right.items():
-                if (lk in news[Side.LEFT] or rk in news[Side.RIGHT]) and self.matches(one, other):
-                    yield lk, rk
+        def versions() -> None:
+            is_late = written != self.written and not self._lacks("a late commit stands for no version")
+            of_now = self._newest() if self._lacks("the versions are those that were read") else read
+            self.stands = None if is_late else of_now
 
-    def _resolve(self, batch: int) -> None:
-        rows = {side: self.live(side) for side in SIDES}
-        was, now = self.at, max((row[1] for side in SIDES for row in rows[side].values()), default=-1)
-        messages = self.responses.get(batch, [])
-        told: set[Any] = {one for one in messages if len(one) == 2}  # the others are of a changed row, with its batch
-        asked = {side: {one[1] for one in messages if one[0] == side} for side in SIDES}
-        changed = {side: {key for key in keys if self._was_told(side, key)} for side, keys in asked.items()}
-        if self._lacks("the pairs of a changed row are looked up"):
-            changed = {side: set() for side in SIDES}
-        stood = {
-            pair
-            for pair in self.result
-            if None not in pair and (pair[0] in changed[Side.LEFT] or pair[1] in changed[Side.RIGHT])
-        }
-        for lk, rk in told | stood:
-            if not (self._is_known(Side.LEFT, lk) and self._is_known(Side.RIGHT, rk)):
-                continue
-            pair = rows[Side.LEFT].get(lk), rows[Side.RIGHT].get(rk)
-            is_pair = None not in pair and self.matches(*pair)
-            if self._lacks("a pair is looked up again"):
-                is_pair = None not in pair and (is_pair or (lk, rk) in told)
-            if self._lacks("a pair that stood is looked up again"):
-                is_pair = is_pair and (lk, rk) in told
-            if is_pair:
-                self.result[lk, rk] = (*pair, pair)
-            else:
-                self.result.pop((lk, rk), None)
-        for side in self.alone_on():
-            place = 0 if side == Side.LEFT else 1
-            if not self._lacks("partners are asked"):
-                asked[side] |= {pair[place] for pair in told | stood}
-            asked[side] |= self._closing(side, rows[side], was, now)
-            for key in asked[side]:
-                self._leave(side, key, rows, now)
-        self.at, self.version = now, self.version + 1
+        def rows() -> None:
+            self.result = {pair: row for pair, row in self.result.items() if pair not in gone} | made
+            self.written += 1
 
-    def _closing(self, side: Side, rows: Mapping[str, Any], was: int | None, now: int) -> set[str]:
-        """Returns the rows whose close lies between two clocks; all rows if one of the clocks is not known."""
-        if self.at_once or self._lacks("what time has closed is asked"):
+        def both() -> None:
+            versions()
+            rows()
+
+        return [versions, rows] if self._lacks("the versions are in the commit of the rows") else [both]
+
+    def _anchors(self, batch: int, read: Standing) -> set[Anchor]:
+        """Returns the anchors whose rows may be others than those of the result: all, if it stands for no version."""
+        now, stands = self._tables(read), self.stands
+        if stands is None:
+            living = {(branch, key) for branch in self._branches() for key in now[branch or Side.LEFT].rows}
+            is_left_out = self._lacks("without a version all that the result has is asked")
+            return living if is_left_out else living | {anchor_of(pair) for pair in self.result}
+        then = self._tables(stands)
+        changed = {side: self._changed(side, then[side], now[side], batch) for side in SIDES}
+        asked = {side: changed[side] | self._partners(side, changed[OTHER[side]], then, now) for side in SIDES}
+        closing = {(side, key) for side in self.alone_on() for key in self._closing(side, now[side], stands, read)}
+        return closing | {(branch, key) for branch in self._branches() for key in asked[branch or Side.LEFT]}
+
+    def _branches(self) -> tuple[Side | None, ...]:
+        """Returns the branches of the block: None for the pairs, a side for its rows alone."""
+        return (None, *self.alone_on())
+
+    def _changed(self, side: Side, then: Version, now: Version, batch: int) -> set[str]:
+        """Returns the keys whose rows differ; a row that was removed from the table, and not deleted, has not changed.
+
+        That saves work: to look at the anchors of removed rows would be right, too.
+        """
+        if self._lacks("changes are those since the last commit"):
+            return {key for key, row in self.states[side].items() if row.applied_in == batch}
+        return {key for key in now.known if then.rows.get(key) != now.rows.get(key)}
+
+    def _partners(self, side: Side, changed: set[str], then: Tables, now: Tables) -> set[str]:
+        """Returns the rows of now of a side that match an old or a new row of a changed key of the other side."""
+        versions = [one[OTHER[side]].rows for one in ((now,) if self._lacks("the old row asks") else (then, now))]
+        others = [rows[key] for rows in versions for key in changed if key in rows]
+        return {key for key, row in now[side].rows.items() if any(self._meets(side, row, one) for one in others)}
+
+    def _closing(self, side: Side, now: Version, stands: Standing, read: Standing) -> set[str]:
+        """Returns the rows that are closed at one of two clocks only."""
+        if self.at_once or self._lacks("what the clock has passed is asked"):
             return set()
-        place = 0 if side == Side.LEFT else 1
-        if was is None:
-            return {*rows, *(pair[place] for pair in self.result if pair[1 - place] is None)}
-        low, high = (was if self._lacks("the clock may turn back") else min(was, now)), max(was, now)
-        return {key for key, row in rows.items() if low <= self.close(side, row) < high}
+        low, high = sorted((stands.clock, read.clock))
+        if read.clock < stands.clock and self._lacks("the clock may turn back"):
+            return set()
+        return {key for key, row in now.rows.items() if low <= self.close(side, row) < high}
 
-    def _leave(self, side: Side, key: str, rows: Mapping[Side, Any], now: int) -> None:
-        """Lets a row stand alone if it lives, its close has come and the result has no pair of it; else it does not."""
-        if not self._is_known(side, key):
-            return
-        place, row = (0 if side == Side.LEFT else 1), rows[side].get(key)
-        closed = row is not None and (self.at_once or self.close(side, row) < now)
-        paired = any(pair[place] == key for pair in self.result if None not in pair)
-        if self._lacks("the result tells who is alone"):
-            others = rows[Side.RIGHT if side == Side.LEFT else Side.LEFT].values()
-            paired = row is not None and any(
-                self.matches(row, other) if side == Side.LEFT else self.matches(other, row) for other in others
-            )
-        at: Any = (key, None) if side == Side.LEFT else (None, key)
-        if closed and not paired:
-            values = (row, None) if side == Side.LEFT else (None, row)
-            self.result[at] = (*values, values)
-        else:
-            self.result.pop(at, None)
+    def _expected(self, anchor: Anchor, now: Tables, clock: int) -> dict[Pair, Any]:
+        """Returns the rows of an anchor, as the tables of now have them."""
+        branch, key = anchor
+        side = branch or Side.LEFT
+        row = now[side].rows.get(key)
+        if row is None:
+            return {}
+        found = {one: other for one, other in now[OTHER[side]].rows.items() if self._meets(side, row, other)}
+        if branch is None:
+            return {(key, one): (row, other) for one, other in found.items()}
+        is_closed = self.at_once or self.close(side, row) < clock
+        if found or not is_closed or self._has_a_pair_that_stays(side, key, now):
+            return {}
+        return {(key, None): (row, None)} if side == Side.LEFT else {(None, key): (None, row)}
+
+    def _stays(self, _pair: Pair, _now: Tables) -> bool:
+        """Returns whether a row of the result stays whatever the tables of now tell."""
+        return False
+
+    def _has_a_pair_that_stays(self, _side: Side, _key: str, _now: Tables) -> bool:
+        """Returns whether the result has a pair of a row whose other row the table does not know."""
+        return False
 
     def refused(self) -> set[tuple[str, Any, Any]]:
         return set()
 
 
 class WindowSchedule(Schedule):
-    """One random schedule."""
+    """One random schedule: runs often sleep for long, and batches of two in three schedules are rarely folded."""
+
+    sleeps, wakes = 0.15, 0.04
 
     def __init__(self, seed: int, *, join: Join, without: str | None = None) -> None:
-        self.seed = seed
+        self.seed, self.folding = seed, 0.02 if seed // 2 % 9 // 3 else 0.25
         super().__init__(seed, join=join, without=without)
 
     def _model(self, without: str | None) -> WindowModel:
