@@ -327,7 +327,7 @@ class CountBy:
         column: the column whose values determine the counts.
         name: function from a value of that column to the name of its count.
         stored: the batch column of the table, by which the first rows of an empty table are counted.
-        first: the name of the count of these first rows; empty if they may have different ones.
+        first: SQL over these stored rows, the value of `column`; empty if the table does not tell it.
     """
 
     batch: str
@@ -385,7 +385,7 @@ class Upsert:
         keys: a frame with their keys, if it is cheaper to compute than `rows`.
         once: whether there is one row per key; if not, any of them is written.
         counted: how they are counted; None: the stage has counted them.
-        new: the value of the counted column for rows whose keys the table does not have; None if none says so.
+        new: the values of the counted column for rows whose keys the table does not have; none if none says so.
         unless: column and value; rows with this value are counted but not written.
         index: the index of the state.
         metadata: facts about the rows that the commit carries; `Reader.metadata` returns them.
@@ -399,7 +399,7 @@ class Upsert:
     keys: DataFrame | None = None
     once: bool = True
     counted: CountBy | None = None
-    new: str | None = None
+    new: Collection[str] = ()
     unless: tuple[str, Any] | None = None
     index: Index | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)

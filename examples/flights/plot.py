@@ -21,7 +21,7 @@ SHOWN = {
     "unmatched": ("resolved_join", "left alone"),
     "unmatched row taken back": ("resolved_join", "taken back"),
     "pair taken back": ("resolved_join", "parted"),
-    "expired": ("subscription_store", "expired"),
+    "expired": ("left_table", "expired"),
 }
 """The bars of a batch: the stage that counts, and the name of its count."""
 

@@ -14,6 +14,7 @@ from fk_pipeline.cdc.reader import follows_batches
 from fk_pipeline.effects import CountBy, Effect, Index, Reader, RowSet, Upsert
 from fk_pipeline.identity import INSERTED, LATE, BatchRange
 from fk_pipeline.spec import quote
+from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.reader import keys_as
 from fk_pipeline.store.sizes import UNKNOWN
@@ -91,11 +92,11 @@ def state_effects(
             newest = last_of(whole.where(F.col(quote(first_key)).isNull()))
             log = log.unionByName(newest.select(*map(quote, log.columns)))
     rows = make(log, state, read.spec, read.batches, history.generations(log_stage), truncated).drop(BEFORE)
-    counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=first)
+    counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=text(first) if first else "")
     kept, first_effects = note(check(read.planned(rows, at_most)))
     return [
         *first_effects,
-        Upsert(name, kept, at_most, counted=counted, new=INSERTED, unless=(OUTCOME, LATE), index=index),
+        Upsert(name, kept, at_most, counted=counted, new=(INSERTED,), unless=(OUTCOME, LATE), index=index),
     ]
 
 

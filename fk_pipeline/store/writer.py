@@ -121,7 +121,7 @@ class TableWriter:
             if effect.index is not None:
                 self._add_to_index(effect.index, effect.table, kept.frame, changed)
             changing = kept.but(*effect.unless) if effect.unless else kept
-            if {value for value, _ in written} != {effect.new} or not self._insert(effect, changing, changed):
+            if not {value for value, _ in written} <= {*effect.new} or not self._insert(effect, changing, changed):
                 self._merge(effect, changing, changed)
         elif effect.always:
             table = self.read.table_of(effect.table)
@@ -150,8 +150,8 @@ class TableWriter:
         if effect.index is not None and number >= self.sizes.indexed_rows:
             # After the state, from its columns: without an index the whole state is read.
             self._append_entries(effect.index, effect.index.entries(self.warehouse.read(table)), number)
-        written = counted(self.warehouse.read(table), by.stored)
-        return {batch: {by.first: found[()]} for batch, found in written.items()}
+        named = self.warehouse.read(table).withColumn(by.column, F.expr(by.first))
+        return _named(counted(named, by.stored, by.column), by)
 
     def _add_to_index(self, index: Index, state: str, rows: DataFrame, changed: int) -> None:
         """Adds the entries of new rows of a large state to its index, before the state is written.
@@ -299,4 +299,9 @@ def _sum(groups: Mapping[tuple[str, ...], int]) -> int:
 
 def _named(groups: Mapping[int, Mapping[tuple[str, ...], int]], by: CountBy) -> Counts:
     """Returns the counts per batch under the names that `by` gives them."""
-    return {batch: {by.name(value): number for (value,), number in found.items()} for batch, found in groups.items()}
+    counts: Counts = {}
+    for batch, found in groups.items():
+        of_batch = counts.setdefault(batch, {})
+        for (value,), number in found.items():
+            of_batch[by.name(value)] = of_batch.get(by.name(value), 0) + number
+    return counts

@@ -281,7 +281,7 @@ def _pairs(pipeline: Pipeline, join: str, declared: Iterable[str]) -> Rows:
 def _stale_pairs(pipeline: Pipeline) -> list[Any]:
     """Returns the keys of rows that do not have the hashes of the current rows."""
     rows = pipeline.table("resolved_join")
-    left = pipeline.table("subscription_store").select(F.col("id").alias("_fk_pk_id"), F.col("_fk_hash").alias("l"))
+    left = pipeline.table("left_table").select(F.col("id").alias("_fk_pk_id"), F.col("_fk_hash").alias("l"))
     right = pipeline.table("right_table").select(F.col("k").alias("_fk_rk_k"), F.col("_fk_hash").alias("r"))
     rows = rows.join(left, "_fk_pk_id", "left").join(right, "_fk_rk_k", "left")
     wrong = rows.where("NOT (_fk_left_hash <=> l AND _fk_right_hash <=> r)").select("_fk_pk_id", "_fk_rk_k").collect()
@@ -297,9 +297,8 @@ WINDOW_JOIN = Subject(
     WindowedHistories.pairs,
     _stale_pairs,
     lambda key: {
-        "subscription_store": f"id = {key}" if isinstance(key, int) else "FALSE",
+        "left_table": f"id = {key}" if isinstance(key, int) else "FALSE",
         "right_table": f"k = '{key}'" if not isinstance(key, int) else f"k LIKE '{key // 2}_'",
-        "responses": f"_fk_pk_id = {key}" if isinstance(key, int) else f"_fk_rk_k = '{key}'",
     },
     dated.SCHEMAS,
     {

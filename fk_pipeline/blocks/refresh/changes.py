@@ -116,7 +116,7 @@ def _ends(feed: pa.Table, relation: TableRead) -> tuple[pa.Table, pa.Table, pa.T
     pairs = [(first if was[first] else None, None if was[last] else last) for first, last in ends.values()]
     values = [plain(rows[one]) for one in rows.column_names]
     pairs = [(old, new) for old, new in pairs if old is None or new is None or any(v[old] != v[new] for v in values)]
-    pairs = [pair for pair in pairs if pair != (None, None)]
+    pairs = [(old, new) for old, new in pairs if new is not None or (old is not None and not relation.is_state)]
     places = [pa.array([one for one in some if one is not None], pa.int64()) for some in zip(*pairs, strict=True)]
     old, new = (rows.take(some) for some in places) if places else (rows.slice(0, 0), rows.slice(0, 0))
     return old, new, _asked_here(rows, relation, found, was, ends) if relation.declared else None, len(pairs)
@@ -172,6 +172,7 @@ def _versions(feed: DataFrame, relation: TableRead) -> DataFrame:
         told += [*map(quote, relation.keys), f"{MORE} - IF(_fk_last.was, 0, 1) + IF(_fk_first.was, 1, 0) AS {MORE}"]
     versions = both.selectExpr(*told)
     has_maps = "map<" in versions.schema.simpleString()  # which Spark does not compare
+    versions = versions.where(f"{NEW} IS NOT NULL") if relation.is_state else versions
     unclear = f" OR {OLD} IS NULL OR {MORE} <> 0" if relation.declared else ""
     return versions if has_maps else versions.where(f"NOT ({OLD} <=> {NEW}){unclear}")
 

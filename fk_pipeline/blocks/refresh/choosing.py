@@ -103,6 +103,8 @@ class _Choosing:
             return "refresh is full"
         if not self.refresh.facts:
             return "for the first time"
+        if self.refresh.own.whole:
+            return self.refresh.own.whole
         for name, after in self.refresh.now.items():
             if why := why_another(name, self.refresh.then[name], after):
                 return why

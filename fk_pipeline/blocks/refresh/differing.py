@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.refresh.expected import ExpectedRows
 from fk_pipeline.blocks.refresh.refresh import Refresh
@@ -21,12 +22,16 @@ from fk_pipeline.store.sizes import UNKNOWN
 DECIDED = "_fk_decision"
 """The column of rows to be written with what becomes of them: `ADDED`, `WRITTEN` or `REMOVED`."""
 
-_BEFORE = "_fk_before"
+UNMATCHED = "unmatched, "
+"""The beginning of what becomes of a row with a null in one of some columns (`Own.of_removed`)."""
+
+_BEFORE, _REMOVED = "_fk_before", "_fk_removed"
 
 
 def all_as_new(refresh: Refresh, rows: DataFrame) -> RowSet:
     """Returns rows of a block of which none is stored, to be written as they are computed."""
-    new = rows.selectExpr("*", f"'{ADDED}' AS {DECIDED}", f"FALSE AS {s.DELETED}", *_marks(refresh))
+    decided = f"CONCAT({unmatched(refresh)}, '{ADDED}') AS {DECIDED}"
+    new = rows.selectExpr("*", decided, f"FALSE AS {s.DELETED}", *_marks(refresh))
     return refresh.read.planned(new, UNKNOWN)
 
 
@@ -41,7 +46,8 @@ def differing(refresh: Refresh, wanted: ExpectedRows) -> RowSet:
         keys, columns = expected, (ROW,)
     if keys is None:
         return refresh.read.cached(_by_spark(refresh, expected.frame, refresh.read.read(refresh.table.name)), None)
-    same, needed = {column: column for column in columns}, [*refresh.table.keys, s.HASH, *refresh.kept]
+    same = {column: column for column in columns}
+    needed = [*refresh.table.keys, s.HASH, *refresh.kept, *refresh.own.of_removed]
     is_some = keys.at_most and refresh.read.rows(refresh.table.name)
     stored = refresh.read.exactly(refresh.table.name, keys, same, needed) if is_some else None
     if expected.local is None or (stored is not None and stored.local is None):
@@ -57,15 +63,25 @@ def _marks(refresh: Refresh) -> tuple[str, str]:
     return f"{int(refresh.read.known[-1])} AS {s.BATCH}", f"CURRENT_TIMESTAMP() AS {s.CHANGED_AT}"
 
 
+def unmatched(refresh: Refresh) -> str:
+    """SQL (STRING): `UNMATCHED` for a row with a null in one of `Own.of_removed`; otherwise empty."""
+    nulls = " OR ".join(f"{quote(name)} IS NULL" for name in refresh.own.of_removed)
+    return f"IF({nulls}, '{UNMATCHED}', '')" if nulls else "''"
+
+
 def _by_spark(refresh: Refresh, expected: DataFrame, stored: DataFrame) -> DataFrame:
     """Returns the rows of `differing`, where these are many."""
     keys, compared = [*refresh.table.keys], f"STRUCT({', '.join((s.HASH, *refresh.kept))})"
-    before = stored.selectExpr(*map(quote, keys), f"{compared} AS {_BEFORE}")
+    names = [*map(quote, refresh.own.of_removed)]
+    of_stored = [f"STRUCT({', '.join(names)}) AS {_REMOVED}"] if names else []
+    before = stored.selectExpr(*map(quote, keys), f"{compared} AS {_BEFORE}", *of_stored)
     both = expected.join(before, keys, "full")
+    for name in refresh.own.of_removed:
+        both = both.withColumn(name, F.expr(f"IF({s.HASH} IS NULL, {_REMOVED}.{quote(name)}, {quote(name)})"))
     differs = f"IF({s.HASH} IS NULL, {_BEFORE} IS NOT NULL, NOT ({compared} <=> {_BEFORE}))"
     decided = f"CASE WHEN {s.HASH} IS NULL THEN '{REMOVED}' WHEN {_BEFORE} IS NULL THEN '{ADDED}' ELSE '{WRITTEN}' END"
-    told = (f"{decided} AS {DECIDED}", f"{s.HASH} IS NULL AS {s.DELETED}")
-    return both.where(differs).selectExpr("*", *told, *_marks(refresh)).drop(_BEFORE)
+    made = (f"CONCAT({unmatched(refresh)}, {decided}) AS {DECIDED}", f"{s.HASH} IS NULL AS {s.DELETED}")
+    return both.where(differs).selectExpr("*", *made, *_marks(refresh)).drop(_BEFORE, _REMOVED)
 
 
 def _here(refresh: Refresh, expected: pa.Table, stored: pa.Table | None) -> pa.Table:
@@ -79,11 +95,16 @@ def _here(refresh: Refresh, expected: pa.Table, stored: pa.Table | None) -> pa.T
         if values != was:
             places.append(place)
             decisions.append(ADDED if was is None else WRITTEN)
-    gone = stored.select(keys).take(pa.array([place for place, _ in before.values()], pa.int64()))
+    named = [*refresh.own.of_removed]
+    gone = stored.select([*keys, *named]).take(pa.array([place for place, _ in before.values()], pa.int64()))
     rows = pa.concat_tables([expected.take(pa.array(places, pa.int64())), gone], promote_options="permissive")
     rows = rows.cast(pa.schema([one.with_nullable(True) for one in expected.schema]))
+    nulls = [None in values for values in _values(rows, named)] or [False] * len(rows)
+    decisions = [
+        f"{UNMATCHED if one else ''}{of}" for one, of in zip(nulls, [*decisions, *[REMOVED] * len(gone)], strict=True)
+    ]
     made = {
-        DECIDED: pa.array([*decisions, *[REMOVED] * len(gone)], pa.string()),
+        DECIDED: pa.array(decisions, pa.string()),
         s.DELETED: pa.array([False] * len(places) + [True] * len(gone), pa.bool_()),
         s.BATCH: pa.repeat(pa.scalar(int(refresh.read.known[-1]), pa.int32()), len(rows)),
         s.CHANGED_AT: pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", "UTC")), len(rows)),

@@ -114,7 +114,11 @@ class Expected:
     @cached_property
     def touched(self) -> dict[int, tuple[RowSet, Joins]]:
         """Per branch of a UNION ALL with anchors that changes touch, these anchors, and its joins."""
-        found = {number: (joins.anchors(), joins) for number, joins in enumerate(self.joins_of_parts)}
+        again = self.refresh.own.again
+        found = {
+            number: (joins.anchors(again.get(joins.block.anchor.name)), joins)
+            for number, joins in enumerate(self.joins_of_parts)
+        }
         return {number: (anchors, joins) for number, (anchors, joins) in found.items() if anchors.at_most}
 
     def _branch(self, number: int, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -124,7 +128,10 @@ class Expected:
         rows = sql_over({one.name: frames[one.name] for one in branch.aliases}, lambda tables: branch.of(tables, more))
         rows = with_row_hash(rows, PART, _anchor_of(rows), "FALSE")
         rows = with_row_hash(rows, ROW, row_key(rows, branch), "FALSE")
-        columns = [f"CAST({quote(name)} AS {kinds[name]}) AS {quote(name)}" for name in self.block.columns]
+        columns = [
+            f"CAST({quote(name)} AS {kinds[name]}) AS {quote(name)}" if name in kinds else quote(name)
+            for name in self.block.columns
+        ]
         return rows.selectExpr(PART, ROW, *columns)
 
     def _united(self, rows: Sequence[DataFrame]) -> DataFrame:

@@ -19,7 +19,7 @@ from fk_pipeline.blocks.refresh.changes import BothVersions, Changes, local_rows
 from fk_pipeline.blocks.refresh.ranges import passed_range
 from fk_pipeline.blocks.refresh.relations import Snapshot
 from fk_pipeline.blocks.refresh.tables import is_compared_as_stored
-from fk_pipeline.blocks.select.block import ANCHOR, GROUP_VALUE, Alias, Block, NearNumbers
+from fk_pipeline.blocks.select.block import ANCHOR, GROUP_VALUE, NEAR, Alias, Block, NearNumbers
 from fk_pipeline.blocks.select.trees import named
 from fk_pipeline.blocks.select.written import expression_as_written
 from fk_pipeline.conditions import parsed
@@ -33,9 +33,6 @@ from fk_pipeline.store.local import distinct
 _MOST_OF_A_TABLE = 0.3
 """The share of the groups of a block above which all rows of its tables are read, rather than those of the groups."""
 
-_NEAR = "_fk_near"
-"""The column of wanted rows with the number that `NearNumbers` is about."""
-
 _OLD, _NEW = "_fk_then", "_fk_now"
 """The names of a table of one row, with the old row and with the new one."""
 
@@ -48,8 +45,8 @@ class Joins:
         self.read, self.block, self.snapshot, self.changes = read, block, now, changed
         self._found_changed: dict[str, list[tuple[Alias, Sequence[RowSet]]]] = {}
 
-    def anchors(self) -> RowSet:
-        """Returns the keys of the anchors whose joined rows may differ."""
+    def anchors(self, again: RowSet | None = None) -> RowSet:
+        """Returns the keys of the anchors whose joined rows may differ; `again`: further rows of the anchor."""
         parts = [
             rows
             for one in self.block.aliases
@@ -57,7 +54,16 @@ class Joins:
             for at, changed in self._changed(one)
             for rows in self._traced(at, changed)
         ]
-        return self._keys_of(parts)
+        return self._keys_of([*parts, *self._moved(), *([] if again is None else [again])])
+
+    def _moved(self) -> list[RowSet]:
+        """Returns the rows of the anchor for which the condition that moves is another one than it was."""
+        moving, name = self.block.moving, self.block.anchor.relation
+        if moving is None or (moving.low is not None and moving.low == moving.high):
+            return []
+        rows = self.snapshot.reader.in_range(name, moving.column, moving.low, moving.high)
+        keys = [*map(quote, self.snapshot.relations[name].keys)]
+        return [self.read.cached(self._left_by_spark(self.block.anchor, rows).select(*keys), None)]
 
     def _keys_of(self, parts: Sequence[RowSet]) -> RowSet:
         """Returns the keys of rows of the anchor, each once."""
@@ -198,7 +204,7 @@ class Joins:
         kinds = {of: dict(own.values())[name] for name, of in names.items()}
         if self.block.near is not None:
             values = self._near(values, touched.local, self.block.near)
-            names, kinds = names | {self.block.near.column: _NEAR}, kinds | {_NEAR: "BIGINT"}
+            names, kinds = names | {self.block.near.column: NEAR}, kinds | {NEAR: "BIGINT"}
         wanted = self.read.held(distinct([values], [*kinds]), [*kinds.items()])
         found = self.snapshot.with_keys(alias.relation, wanted, names)
         if alias is self.block.anchor:
@@ -210,7 +216,7 @@ class Joins:
         """Returns values of groups, each with every number with which rows of the group may lie."""
         first = touched[GROUP_VALUE.format(near.value)]
         numbers = [pc.add(first, pa.scalar(near.step * place, pa.int64())) for place in range(near.count)]
-        return pa.concat_tables([values.append_column(_NEAR, one) for one in numbers])
+        return pa.concat_tables([values.append_column(NEAR, one) for one in numbers])
 
     def _alias_of_groups(self, touched: RowSet) -> Alias | None:
         """Returns the table by whose columns rows of groups are looked up; None if there is none."""
@@ -242,7 +248,28 @@ class Joins:
         names = self._equal(alias)
         if parent is None or not names or not self.snapshot.is_looked_up(alias.relation):
             return None, {}
-        return self._distinct([parent], alias.parent, [*names.values()]), names
+        if alias.near is None:
+            return self._distinct([parent], alias.parent, [*names.values()]), names
+        column, numbers = alias.near.column, range(alias.near.first, alias.near.last + 1)
+        wanted = self._distinct([parent], alias.parent, [*names.values(), column])
+        return self._with_near(wanted, column, numbers), names | {column: column}
+
+    def _with_near(self, rows: RowSet, column: str, numbers: Sequence[int]) -> RowSet:
+        """Returns values, each once per number that is added to that in a column; those without one not at all."""
+        kinds = [(field.name, field.dataType.simpleString()) for field in rows.frame.schema.fields]
+        if rows.local is None:
+            others = [quote(name) for name, _ in kinds if name != column]
+            added = (
+                f"EXPLODE(ARRAY({', '.join(f'{quote(column)} + {number}L' for number in numbers)})) AS {quote(column)}"
+            )
+            near = rows.frame.where(f"{quote(column)} IS NOT NULL").selectExpr(*others, added)
+            return self.read.cached(near.distinct(), None)
+        place = rows.local.column_names.index(column)
+        local = rows.local.filter(pc.is_valid(rows.local[column]))
+        near_rows = [
+            local.set_column(place, column, pc.add(local[column], pa.scalar(one, pa.int64()))) for one in numbers
+        ]
+        return self.read.held(distinct(near_rows, [*dict(kinds)]), kinds)
 
     def _distinct(self, some: Sequence[RowSet], of: str, names: list[str]) -> RowSet:
         """Returns the values of some columns of rows of an alias, each once."""
@@ -280,7 +307,11 @@ class Joins:
     def _step(self, child: Alias, parent: Alias, rows: Sequence[RowSet]) -> Sequence[RowSet]:
         """Returns the rows of the parent of a table that some rows of the table match; maybe some more."""
         names = {of: own for own, of in self._equal(child).items()}
-        wanted = self._distinct(rows, child.name, [*names.values()]) if names else None
+        near = [] if child.near is None else [child.near.column]
+        wanted = self._distinct(rows, child.name, [*names.values(), *near]) if names else None
+        if wanted is not None and child.near is not None:
+            wanted = self._with_near(wanted, near[0], range(-child.near.last, 1 - child.near.first))
+            names |= {near[0]: near[0]}
         if wanted is None or wanted.at_most > self.read.few:
             parents = self._left_by_spark(parent, self.snapshot.rows(parent.relation))
             return [self.read.cached(self._matching(child, parent, rows, parents), None)]
@@ -317,10 +348,13 @@ class Joins:
     @staticmethod
     def _matching(child: Alias, parent: Alias, rows: Sequence[RowSet], parents: DataFrame) -> DataFrame:
         """Returns the rows of the parent of a table that some rows of the table match."""
-        on = " AND ".join(child.path) or "TRUE"
+        near = [] if child.near is None else [child.near.equal(child.name, parent.name)]
+        on = " AND ".join((*child.path, *near)) or "TRUE"
 
         def sql(tables: Mapping[str, str]) -> str:
-            of_child, of_parent = (f"{tables[one.name]} AS {quote(one.name)}" for one in (child, parent))
+            of_child, of_parent = tables[child.name], f"{tables[parent.name]} AS {quote(parent.name)}"
+            of_child = of_child if child.near is None else child.near.spread(of_child, child.name)
+            of_child = f"{of_child} AS {quote(child.name)}"
             return f"SELECT {quote(parent.name)}.* FROM {of_parent} LEFT SEMI JOIN {of_child} ON {on}"
 
         both = reduce(DataFrame.unionByName, (one.frame for one in rows))

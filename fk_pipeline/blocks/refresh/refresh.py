@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql import DataFrame
 
@@ -13,10 +16,36 @@ from fk_pipeline.blocks.refresh.since import seen_then
 from fk_pipeline.blocks.refresh.sums import ROWS, sums_of
 from fk_pipeline.blocks.select.block import GROUP_VALUE, PART, ROW, Block
 from fk_pipeline.cdc.table_versions import Seen
-from fk_pipeline.effects import Reader
+from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.reader import ABSENT
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a kind adds to the refresh of a block.
+
+    Attributes:
+        block: the block; None: as the pipeline declares it (`Refreshed.block_of`).
+        whole: why the block must be computed whole, if it was before; empty: it need not.
+        facts: function that returns further facts about the rows, for the commit.
+        again: per alias, the keys of rows that are anchors though nothing of them changed.
+        of_removed: columns of the block that removed rows have, too; what becomes of a row with a null in one of them
+            is marked (`differing.UNMATCHED`).
+        counts: per decision about rows (`differing.DECIDED`), the name of its count; others are counted as they are.
+        expected: function of expected rows that returns those which can be.
+        settled: function of the rows to be written that returns those which really are.
+    """
+
+    block: Block | None = None
+    whole: str = ""
+    facts: Callable[[], Mapping[str, Any]] = dict
+    again: Mapping[str, RowSet] = field(default_factory=dict)
+    of_removed: tuple[str, ...] = ()
+    counts: Mapping[str, str] = field(default_factory=dict)
+    expected: Callable[[DataFrame], DataFrame] = lambda rows: rows
+    settled: Callable[[RowSet], RowSet] = lambda rows: rows
 
 
 class Refresh:
@@ -32,17 +61,18 @@ class Refresh:
         facts: what its last commit says; empty: there is none.
         then: the version of each that this commit stands for.
         more: the columns by which its rows are told apart, and found again (`more_columns`).
+        own: what its kind adds.
     """
 
-    def __init__(self, read: Reader) -> None:
+    def __init__(self, read: Reader, own: Own = Own()) -> None:
         spec: Refreshed = read.spec
-        self.read, self.spec = read, spec
-        self.block: Block = spec.block_of(read.stage, read.table_of)
-        own = [name for name in self.block.relations if name not in spec.inputs]
-        self.tables = {name: read.table_of(name) for name in (*own, self.block.name)}
+        self.read, self.spec, self.own = read, spec, own
+        self.block: Block = own.block or spec.block_of(read.stage, read.table_of)
+        tables = [name for name in self.block.relations if name not in spec.inputs]
+        self.tables = {name: read.table_of(name) for name in (*tables, self.block.name)}
         self.table = self.tables[self.block.name]
         self.sums = sums_of(self.block) if ROWS in self.table.names else None
-        self.relations = relations(spec, {name: self.tables[name] for name in own}, self.block)
+        self.relations = relations(spec, {name: self.tables[name] for name in tables}, self.block)
         self.now: dict[str, Seen | None] = {name: read.seen(name) for name in self.block.relations}
         self.facts = read.metadata(self.block.name)
         self.then = {name: seen_then(self.facts, name, found) for name, found in self.now.items()}
@@ -75,8 +105,10 @@ class Refresh:
             rows = with_row_hash(rows, PART, group_values(self.block), "FALSE")
         if ROW in names and ROW not in rows.columns:
             rows = with_row_hash(rows, ROW, row_key(rows, self.block), "FALSE")
-        rows = with_row_hash(rows, s.HASH, self.block.columns, "FALSE")
-        return rows.select(*[quote(name) for name in names if name not in (s.BATCH, s.CHANGED_AT)])
+        stored = [name for name in self.block.columns if name in names]
+        beside = [name for name in self.block.columns if name not in names]
+        rows = with_row_hash(rows, s.HASH, stored, "FALSE")
+        return rows.select(*[quote(name) for name in (*names, *beside) if name not in (s.BATCH, s.CHANGED_AT)])
 
 
 def group_values(block: Block) -> list[str]:

@@ -17,6 +17,7 @@ from fk_pipeline.effects import RowSet
 from fk_pipeline.frames import empty
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.inputs import CLOCK
+from fk_pipeline.store import schemas as s
 from fk_pipeline.store.local import distinct, having, lacking, renamed
 from fk_pipeline.store.reader import ABSENT, TableReader, keys_as
 from fk_pipeline.store.schemas import Table, typed_columns
@@ -34,6 +35,8 @@ class TableRead:
         stored: whether `view` changes nothing, so that rows can be found by keys in the stored ones.
         declared: whether only the pipeline file says that its key is unique and never null (`keys`).
         is_clock: whether it is a clock, of which nothing is stored.
+        is_state: whether a deleted row stays, without a hash: one that is there no more was removed as too old, which
+            is no change.
     """
 
     table: Table
@@ -41,6 +44,7 @@ class TableRead:
     stored: bool
     declared: bool = False
     is_clock: bool = False
+    is_state: bool = False
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -62,7 +66,8 @@ def relations(spec: Refreshed, own: Mapping[str, Table], block: Block) -> dict[s
             table = own[name]
             wanted = {*table.keys, *(column for column in table.names if column.lower() in _read(block, name))}
             columns = tuple(one for one in table.columns if one[0] in wanted)
-            found[name] = TableRead(Table(name, columns, skip_by=table.skip_by, keys=table.keys), _same, True)
+            read = Table(name, columns, skip_by=table.skip_by, keys=table.keys, sensitive=table.sensitive)
+            found[name] = TableRead(read, _same, True, is_state=s.OWNER in table.names)
         elif name in spec.clocks:
             wanted = {CLOCK, *_read(block, name)}
             columns = typed_columns([column for column in spec.inputs[name].columns if column.name in wanted])
@@ -82,7 +87,8 @@ def _same(rows: DataFrame) -> DataFrame:
 
 def _input(spec: Refreshed, name: str) -> TableRead:
     side = spec.inputs[name]
-    table = Table(name, typed_columns(side.columns), keys=tuple(key.name for key in side.key_columns))
+    keys = tuple(key.name for key in side.key_columns)
+    table = Table(name, typed_columns(side.columns), keys=keys, sensitive=frozenset(side.sensitive))
     if not (side.told_apart or side.key_of_result or side.where):
         return TableRead(table, _same, True, declared=side.pipeline is None)
 
@@ -210,7 +216,7 @@ def more_columns(
     anchors = anchor_columns(spec, tables, block)
     keys = {name: f"{quote(block.anchor.name)}.{quote(key)}" for name, key in anchors.items()}
     hashed = ROW in tables[block.name].names
-    others = [one for one in block.aliases[1:] if not one.is_single]
+    others = [one for one in block.aliases[1:] if not one.is_single and one.how != "ANTI"]
     parts = [(one.name, key) for one in others for key in found[one.relation].keys] if hashed else []
     apart = [*(f"{quote(of)}.{quote(key)}" for of, key in parts), *block.positions]
     keys |= {KEY_PART.format(number): sql for number, sql in enumerate(apart)}

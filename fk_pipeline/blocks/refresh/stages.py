@@ -12,12 +12,13 @@ A refresh (`docs/concepts/queries.md`) knows nothing of batches. With `then` and
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from fk_pipeline.blocks.refresh.advice import advice_on
 from fk_pipeline.blocks.refresh.choosing import Chosen, choose
 from fk_pipeline.blocks.refresh.costs import COSTS, strategy_of
-from fk_pipeline.blocks.refresh.differing import DECIDED, all_as_new, differing
+from fk_pipeline.blocks.refresh.differing import DECIDED, UNMATCHED, all_as_new, differing, unmatched
 from fk_pipeline.blocks.refresh.expected import ExpectedRows
 from fk_pipeline.blocks.refresh.facts import STANDS_FOR, VERSIONS, standing_for
 from fk_pipeline.blocks.refresh.keys import refuse_shared_keys
@@ -31,7 +32,11 @@ from fk_pipeline.store.settings import for_many
 
 def block(read: Reader) -> list[Effect]:
     """Returns the effects that bring the table of a block to the newest versions of what it reads."""
-    refresh = Refresh(read)
+    return refreshed(Refresh(read))
+
+
+def refreshed(refresh: Refresh) -> list[Effect]:
+    """Returns the effects that bring the table of a block to the newest versions of what it reads."""
     if refresh.facts and refresh.now == refresh.then and refresh.spec.refresh != "full":
         return [Report(notes=[f"{refresh.block.name} stands for the newest versions already"])]
     chosen = choose(refresh)
@@ -40,7 +45,9 @@ def block(read: Reader) -> list[Effect]:
     is_large = bool(chosen.why) and chosen.decision.numbers.read > refresh.read.sizes.small_rows
     with for_many(refresh.session) if is_large else nullcontext():
         wanted = chosen.expected.whole() if chosen.why else chosen.expected.changed_part()
-        return [_report(refresh, chosen), _upsert(refresh, wanted, _facts(refresh) | {COSTS: chosen.facts()})]
+        wanted = replace(wanted, rows=refresh.own.expected(wanted.rows))
+        facts = {**_facts(refresh), **refresh.own.facts(), COSTS: chosen.facts()}
+        return [_report(refresh, chosen), _upsert(refresh, wanted, facts)]
 
 
 def _report(refresh: Refresh, chosen: Chosen) -> Report:
@@ -54,16 +61,18 @@ def _report(refresh: Refresh, chosen: Chosen) -> Report:
 
 def _upsert(refresh: Refresh, wanted: ExpectedRows, facts: dict[str, Any]) -> Upsert:
     """Returns the effect that writes the rows which differ from what is stored, with the versions."""
-    is_first = not refresh.read.rows(refresh.table.name)
-    counted = CountBy(s.BATCH, DECIDED, stored=s.BATCH, first=ADDED if is_first else "")
+    is_first, counts = not refresh.read.rows(refresh.table.name), refresh.own.counts
+    first = f"CONCAT({unmatched(refresh)}, '{ADDED}')" if is_first else ""
+    counted = CountBy(s.BATCH, DECIDED, lambda one: counts.get(one, one), stored=s.BATCH, first=first)
     if is_first and wanted.keys is None:  # they are written as they are computed, and counted in the table
         rows = all_as_new(refresh, wanted.rows)
         anchors = sum(refresh.snapshot.number(one.anchor.relation) for one in refresh.block.parts)
         number = max(refresh.read.few + 1, anchors)
     else:
-        rows = differing(refresh, wanted)
+        rows = refresh.own.settled(differing(refresh, wanted))
         number = rows.at_most
-    return Upsert(refresh.table.name, rows, number, s.DELETED, counted=counted, new=ADDED, metadata=facts, always=True)
+    new = (ADDED, f"{UNMATCHED}{ADDED}")
+    return Upsert(refresh.table.name, rows, number, s.DELETED, counted=counted, new=new, metadata=facts, always=True)
 
 
 def _facts(refresh: Refresh) -> dict[str, Any]:

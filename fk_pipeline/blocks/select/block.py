@@ -22,6 +22,9 @@ ANCHOR, ROW, PART, GROUP_VALUE, KEY_PART = "_fk_anchor_{}", "_fk_row_key", "_fk_
 """Columns: a column of the key of the anchor; a hash of all keys, or of the group; a hash of the partition; a value of
 the group or partition; a column of a key."""
 
+NEAR = "_fk_near"
+"""The column of rows that were spread (`NearMatch`) with a number that their parent may have."""
+
 BRANCH = "_fk_branch"
 """The number of a branch of a UNION ALL, from 0, as a part of the key of its rows."""
 
@@ -39,19 +42,63 @@ class Unit(StrEnum):
 
 
 @dataclass(frozen=True)
+class NearMatch:
+    """How far apart the numbers of matching rows are, in a BIGINT column that both tables have.
+
+    Attributes:
+        column: the column.
+        first: the least number of a row of the table, less that of the row of its parent.
+        last: the greatest.
+    """
+
+    column: str
+    first: int
+    last: int
+
+    def spread(self, table: str, name: str) -> str:
+        """SQL (subquery): the rows of a table, called by a name, each once per number that its parent may have."""
+        own = f"{quote(name)}.{quote(self.column)}"
+        numbers = f"SEQUENCE({own} - ({self.last}), {own} - ({self.first}))"
+        return f"(SELECT *, EXPLODE({numbers}) AS {NEAR} FROM {table} AS {quote(name)})"
+
+    def equal(self, name: str, parent: str) -> str:
+        """SQL (BOOLEAN): a row of the parent has the number of a row that was `spread`."""
+        return f"{quote(parent)}.{quote(self.column)} = {quote(name)}.{NEAR}"
+
+
+@dataclass(frozen=True)
+class Moving:
+    """A condition on rows of the anchor that becomes another one though no row changes.
+
+    Attributes:
+        holds: the condition as it is now, SQL over the aliases.
+        column: the column of the anchor by which those rows are found for which it was another one: a BIGINT, or a
+            TIMESTAMP, which counts in microseconds.
+        low: the least value of these rows; None: any.
+        high: the least value above them; None: any.
+    """
+
+    holds: str
+    column: str
+    low: int | None
+    high: int | None
+
+
+@dataclass(frozen=True)
 class Alias:
     """One table of a FROM.
 
     Attributes:
         name: its name in the block.
         relation: the input, or the earlier block, that it is.
-        how: empty for an inner join, `LEFT`.
+        how: empty for an inner join, `LEFT`, or `ANTI`: no row of it may match, and its columns are not read elsewhere.
         parent: the earlier alias that an equality joins it to; empty for the anchor.
         path: SQL conditions over these two alone that matching rows meet.
         equal: of those that compare two columns, the column of this table and that of the parent.
         may_match_none: whether the conditions may hold where the parent, or a table on the way to it, has no row
             (LEFT JOIN): such rows are not found from this table along the path.
         is_single: whether the relation always has one row, which every row is joined to, without a condition.
+        near: a number that the rows of a match have near each other, so that they are looked up by it, too.
     """
 
     name: str
@@ -62,6 +109,7 @@ class Alias:
     equal: tuple[tuple[str, str], ...] = ()
     may_match_none: bool = False
     is_single: bool = False
+    near: NearMatch | None = None
 
 
 @dataclass(frozen=True)
@@ -111,6 +159,7 @@ class Block:
         branches: of a UNION ALL its parts, blocks of the unit row; no two of their aliases have one name. `aliases`
             are those of all, and `tree` is that of the first.
         near: where the rows of a group lie, if that is known of a value that LATERAL VIEW makes.
+        moving: a further condition on rows of the anchor.
     """
 
     name: str
@@ -122,6 +171,7 @@ class Block:
     keep: Keep | None = None
     branches: tuple[Block, ...] = ()
     near: NearNumbers | None = None
+    moving: Moving | None = None
 
     @property
     def parts(self) -> tuple[Block, ...]:
@@ -343,13 +393,15 @@ class Block:
             name = one.this.alias_or_name
             if name in on:
                 one.set("on", exp.and_(one.args["on"], sqlglot.parse_one(on[name], dialect=DIALECT)))
-            one.this.set("this", exp.to_identifier(tables[name], quoted=True))
+            table = one.this.find(exp.Table)  # none in a row of constants
+            if table is not None:
+                table.set("this", exp.to_identifier(tables[name], quoted=True))
         return " ".join([*(one.sql(DIALECT).lstrip(", ") for one in parts[:number]), *laterals])
 
     def _where(self, only: str) -> str:
         where = self.tree.args.get("where")
         parts = [f"({where.this.sql(DIALECT)})"] if where is not None else []
-        parts += [f"({only})"] if only else []
+        parts += [f"({one})" for one in (self.moving.holds if self.moving is not None else "", only) if one]
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
     def steps(self, alias: Alias) -> list[Alias]:

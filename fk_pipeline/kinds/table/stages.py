@@ -15,6 +15,7 @@ from fk_pipeline.effects import CountBy, Effect, Reader, RowSet, Upsert
 from fk_pipeline.identity import APPLIED, INSERTED, BatchRange, Side
 from fk_pipeline.kinds.table.kind import CHANGED_ROW, NEW_ROW, REMOVED_ROW, VERSIONS, TableStage
 from fk_pipeline.spec import quote
+from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
 
@@ -68,11 +69,11 @@ def table(read: Reader) -> list[Effect]:
         left, number = _left_behind(read, applied.rows.frame, [*keys])
         changed, at_most = changed.unionByName(left), min(at_most + number, UNKNOWN)
     rows = changed.selectExpr("*", f"{s.HASH} IS NULL AS {s.DELETED}", f"CURRENT_TIMESTAMP() AS {s.CHANGED_AT}")
-    counted = CountBy(s.BATCH, _DECISION, stored=s.BATCH, first="" if stored else NEW_ROW)
+    counted = CountBy(s.BATCH, _DECISION, stored=s.BATCH, first="" if stored else text(NEW_ROW))
     planned, seen = read.planned(rows, at_most), read.versions.get(VERSIONS, -1)
     told = {VERSIONS: seen} if seen >= 0 else {}  # for `contract.Removals`: this run may have nothing for `versions`
     name = TableStage.TABLE
-    return [*effects, Upsert(name, planned, at_most, s.DELETED, counted=counted, new=NEW_ROW, metadata=told)]
+    return [*effects, Upsert(name, planned, at_most, s.DELETED, counted=counted, new=(NEW_ROW,), metadata=told)]
 
 
 def _left_behind(read: Reader, applied: DataFrame, keys: list[str]) -> tuple[DataFrame, int]:

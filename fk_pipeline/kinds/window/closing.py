@@ -13,8 +13,7 @@ from fk_pipeline.contract import Role
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import TIME
-from fk_pipeline.kinds.window.layout import UNITS_PER_SECOND
-from fk_pipeline.kinds.window.spans import Spans
+from fk_pipeline.kinds.window.spans import UNITS_PER_SECOND, Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.durations import micros, span

@@ -30,7 +30,7 @@ class Near:
         at: its time in units; None if it does not live.
         batch: the batch that brought the later of both rows; None if they are no pair now.
         written_in: the batch that last wrote the pair; None if the result does not have it.
-        told: whether its state has it, and its stage had told of it.
+        told: whether its table knows it: it has it, and it had not expired when it landed.
     """
 
     key: dict[str, Any]

@@ -14,7 +14,6 @@ from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.evidence import Near, OwnRow
 from fk_pipeline.kinds.window.kind import TIME, WindowStage, on_columns
-from fk_pipeline.kinds.window.resolved_join import heard, is_pair
 from fk_pipeline.kinds.window.spans import Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec import quote
@@ -37,13 +36,13 @@ class RowBySpark:
         log = for_story(read.read(k.LOG_OF[k.source(spec, side)]).where(is_key(key, of_side)), of_side)
         self.versions = json_rows(log.orderBy(s.SEQUENCE, s.BATCH))
         result = read.read(WindowStage.RESOLVED_JOIN).where(is_key(key, of_side, lambda name: k.part(side, name)))
-        alone = result.where(f"NOT ({is_pair(spec)})").agg(F.max(s.BATCH)).first()
+        alone = result.where(f"NOT ({k.is_pair(spec)})").agg(F.max(s.BATCH)).first()
         self.alone_in = None if alone is None else alone[0]
         self.in_result = not result.isEmpty()
         self.near = self._near(state, result)
 
     def _state(self, side: Side) -> DataFrame:
-        return self._read.read(k.STATE_OF[k.source(self._spec, side)])
+        return self._read.read(k.table_of(self._spec, side))
 
     def greatest(self) -> dict[int, int]:
         """Returns per batch the greatest time of the living rows that it owns."""
@@ -77,10 +76,11 @@ class RowBySpark:
         condition = " AND ".join([*[f"{name} = {name}_mine" for name in on_columns(spec)], near])
         of = F.expr("GREATEST(_fk_mine_of, _fk_theirs_of)").alias("of")
         matching = others.join(F.broadcast(mine), F.expr(condition)).select(*map(quote, names), of)
-        there = result.where(is_pair(spec)).select(*map(quote, names), F.col(s.BATCH).alias("written_in"))
+        there = result.where(k.is_pair(spec)).select(*map(quote, names), F.col(s.BATCH).alias("written_in"))
         both = matching.join(there, names, "full")
         both = both.join(others.select(*map(quote, names), theirs), names, "left")
-        told = heard(self._state(other), other, spec).withColumnRenamed("_fk_heard", "told")
+        told = self._state(other).where(f"{s.APPLIED_IN} IS NOT NULL")
+        told = told.selectExpr(*k.own_key(spec, other), "TRUE AS told")
         both = both.join(told, names, "left").orderBy(theirs, *map(quote, names))
         keys = json_rows(
             both.select(

@@ -37,7 +37,7 @@ def spans_here(table: Tables, spec: WindowSpec) -> Spans:
     Raises:
         LeftToSpark: there is no state, or it has no such times.
     """
-    kind = table(WindowStage.SUBSCRIPTION_STORE).schema.field(TIME).type
+    kind = table(WindowStage.LEFT_TABLE).schema.field(TIME).type
     if kind == pa.int64():
         return Spans.of(spec, "BIGINT")
     if pa.types.is_timestamp(kind) and kind.tz is not None:
@@ -69,7 +69,7 @@ class RowHere:
         ]
         rows = log.read(Wanted([*dict.fromkeys(columns)], tests))
         self.versions = json_of(in_source_order(rows, of_side))
-        state = self._table(k.STATE_OF[k.source(spec, side)])
+        state = self._table(k.table_of(spec, side))
         row = state.read(Wanted([s.HASH, TIME, s.OWNER, *on_columns(spec)], tests)).slice(0, 1)
         self.own = _own(row)
         names, wanted = k.parts(spec, k.other(side)), [s.BATCH, k.parts(spec, side)[0]]
@@ -100,7 +100,7 @@ class RowHere:
         if self.own is None or not self.own.lives or self.own.at is None:
             return None
         tests: list[RowTest] = [_LIVES]
-        state = self._table(k.STATE_OF[k.source(self._spec, k.other(self._side))])
+        state = self._table(k.table_of(self._spec, k.other(self._side)))
         for name in on_columns(self._spec):
             kind = state.schema.field(name).type
             if pa.types.is_floating(kind) or pa.types.is_nested(kind) or own.schema.field(name).type != kind:
@@ -119,7 +119,7 @@ class RowHere:
     def _near(self, matching: RowTest | None, pairs: pa.Table) -> list[Near]:
         """Returns the rows of the other side that match the row, or are in a pair with it in the result."""
         side = k.other(self._side)
-        of_side, state = self._spec.side(side), self._table(k.STATE_OF[k.source(self._spec, side)])
+        of_side, state = self._spec.side(side), self._table(k.table_of(self._spec, side))
         keys = [c.name for c in of_side.key_columns]
         in_pairs = among({name: pairs[k.part(side, name)] for name in keys})
         tests = [one for one in (matching, in_pairs) if one is not None]

@@ -1,4 +1,4 @@
-"""The join of two streams within a span of time as data: the five stages of KIP-213, and nine tables. No Spark."""
+"""The join of two streams within a span of time as data: its five stages, and its six tables. No Spark."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class WindowStage(StrEnum):
     """The five stages, in running order; each has the name of its main table."""
 
     LEFT_CHANGELOG = "left_changelog"
+    RIGHT_CHANGELOG = "right_changelog"
+    LEFT_TABLE = "left_table"
     RIGHT_TABLE = "right_table"
-    SUBSCRIPTION_STORE = "subscription_store"
-    RESPONSES = "responses"
     RESOLVED_JOIN = "resolved_join"
 
 
@@ -29,47 +29,43 @@ TIME, BUCKET = "_fk_time", "_fk_bucket"
 """Columns: when the row happened; the number of the span of time, as long as a window, in which it happened."""
 
 EXPIRED_ROW = f"_fk_hash IS NULL AND {TIME} IS NOT NULL"
-"""SQL (BOOLEAN) over a row of a state: it was older than the horizon when it landed (`retention`)."""
+"""SQL (BOOLEAN) over a row of a table: it was older than the horizon when it landed (`retention`)."""
 
-_STATE_SHARE, _RESULT_SHARE = 0.05, 0.02
-"""`full_share` of the stages that look up rows in a state, and of the one that does so in the result."""
+_TABLE_SHARE, _RESULT_SHARE = 0.05, 0.02
+"""`full_share` of the stages that look up rows in their table, and of the one that does so in the result."""
 
-_HERE = "fk_pipeline.kinds.window"
+_HERE, _REFRESH = "fk_pipeline.kinds.window", "fk_pipeline.blocks.refresh"
 
-_LEFT_CHANGELOG = """\
-The left stream, batch by batch: every event, or the last one per key, with the whole row, its 128-bit hash and the
+_CHANGELOG = """\
+The {side} stream, batch by batch: every event, or the last one per key, with the whole row, its 128-bit hash and the
 source's own sequence. Lines that cannot be read, and rows without a time that a window can have, go to
 `quarantine`.
 """
-_RIGHT_TABLE = """\
-The current right rows with what they match by: the values of `on` and the time. An event that its batch no longer
-brings is gone. **Last writer wins** by the source's sequence, ties by batch. If the stream is joined to itself, the
-subscription store serves both sides, and this table stays empty.
+_TABLE = """\
+The current {side} rows, narrow: the values of `on`, the time, and the selected columns. An event that its batch no
+longer brings is gone. **Owner rule**: a batch changes a row only if it brings a newer version, or no longer brings the
+one it owned.
 """
-_SUBSCRIPTION_STORE = """\
-The current left rows: each subscribes to the values of `on` and to a span of time around its own. **Owner rule**: a
-batch changes a row only if it brings a newer version, or no longer brings the one it owned.
-"""
-_RESPONSES = """\
-What is asked for a batch: every row that it changed on either side, and every pair of such a row with a row of the
-other side. Only keys and hashes, no payload.
-"""
+_OF_BOTH = "If the stream is joined to itself, the left {} serves both sides, and this one stays empty.\n"
 _RESOLVED_JOIN = """\
-The pairs, and in a left or outer join the rows without a match. A pair is looked up again in both states before it is
-written; whether a row is alone **the result itself** tells, asked for the rows that changed, for their partners, and
-for every row whose close lies between the clock that the result stands for and the new one. That clock is part of the
-commit. A match that comes late takes the unmatched row back.
+The pairs, and in a left or outer join the rows without a match. It is a **block over both tables**: a refresh brings it
+from the versions that its last commit names to the newest ones, in one commit. It looks at the rows that changed, at
+those that match their old or new versions, and at every row whose close lies between the clock of that commit and the
+new one, in either direction. A match that comes late takes the unmatched row back.
 """
 """Descriptions of the stages, in Markdown."""
 
+_STORED_AS = "stored as"
+"""The part of what the tables depend on that grows when they are stored otherwise: 2 since the result is a block."""
+
 
 def on_columns(spec: Any) -> list[str]:
-    """Returns the columns of a state with the values of `on`."""
+    """Returns the columns of a table with the values of `on`."""
     return [f"_fk_on_{i}" for i in range(len(spec.left.on))]
 
 
-def _input(side: Side, stage: str, **more: Any) -> Input:
-    """Returns an input, from whose rows a state has the values of `on` and the time."""
+def _input(side: Side, **more: Any) -> Input:
+    """Returns an input, from whose rows its table has the values of `on` and the time."""
 
     def derives(spec: Any) -> dict[str, str]:
         of_side = spec.side(side)
@@ -79,7 +75,7 @@ def _input(side: Side, stage: str, **more: Any) -> Input:
         return f"{side}.{'time' if column == TIME else 'on'}"
 
     log = f"{side}_changelog"
-    return Input(side, stage, log, derives, apart=True, times=(TIME,), derived_as=declared_as, **more)
+    return Input(side, log, log, derives, apart=True, times=(TIME,), derived_as=declared_as, **more)
 
 
 def _depends_on(spec: Any) -> dict[str, str]:
@@ -94,85 +90,57 @@ def _depends_on(spec: Any) -> dict[str, str]:
         "left.time": spec.left.time,
         "right.time": spec.right.time,
         "self-join": "one store" if spec.single_store else "",
+        _STORED_AS: "2",
     }
 
 
-_STATE_COUNTS = {
-    "changes": ("rows",),
-    "applied": (INSERTED, APPLIED),
-    "silent": (SILENT,),
-    "late": (LATE,),
-    "expired": (EXPIRED,),
-    "quarantined": (QUARANTINED,),
-}
+_LOG_COUNTS = {"changes": ("rows",), "quarantined": (QUARANTINED,)}
+_TABLE_COUNTS = {"applied": (INSERTED, APPLIED), "silent": (SILENT,), "late": (LATE,), "expired": (EXPIRED,)}
+_TABLES = (WindowStage.LEFT_TABLE, WindowStage.RIGHT_TABLE)
 
-_STATES = (WindowStage.SUBSCRIPTION_STORE, WindowStage.RIGHT_TABLE)
+
+def _changelog(side: Side, stage: str, more: str = "") -> StageDef:
+    return StageDef(stage, description=_CHANGELOG.format(side=side) + more, counts=_LOG_COUNTS)
+
+
+def _table(side: Side, stage: str, log: str, more: str = "") -> StageDef:
+    return StageDef(
+        stage,
+        description=_TABLE.format(side=side) + more,
+        upstream=(log,),
+        reads=(log, stage),
+        counts=_TABLE_COUNTS,
+        full_share=_TABLE_SHARE,
+        run=f"{_HERE}.stages:{stage}",
+        views=f"{_HERE}.rules:{side}_views",
+    )
+
 
 WINDOW = Kind(
     name="window",
     spec=f"{_HERE}.spec:WindowSpec",
     inputs=(
-        _input(Side.LEFT, WindowStage.LEFT_CHANGELOG),
-        _input(Side.RIGHT, WindowStage.RIGHT_TABLE, shared=lambda spec: Side.LEFT if spec.single_store else None),
+        _input(Side.LEFT),
+        _input(Side.RIGHT, shared=lambda spec: Side.LEFT if spec.single_store else None),
     ),
     tables=(
         TableDef("left_changelog", Role.LOG, WindowStage.LEFT_CHANGELOG, Side.LEFT),
-        TableDef("right_changelog", Role.LOG, WindowStage.RIGHT_TABLE, Side.RIGHT),
+        TableDef("right_changelog", Role.LOG, WindowStage.RIGHT_CHANGELOG, Side.RIGHT),
+        TableDef("left_table", Role.STATE, WindowStage.LEFT_TABLE, Side.LEFT),
         TableDef("right_table", Role.STATE, WindowStage.RIGHT_TABLE, Side.RIGHT),
-        TableDef("right_times", Role.INDEX, WindowStage.RIGHT_TABLE, index=f"{_HERE}.stages:right_times"),
-        TableDef("subscription_store", Role.STATE, WindowStage.SUBSCRIPTION_STORE, Side.LEFT),
-        TableDef("left_times", Role.INDEX, WindowStage.SUBSCRIPTION_STORE, index=f"{_HERE}.stages:left_times"),
-        TableDef("responses", Role.MESSAGES, WindowStage.RESPONSES),
         TableDef("resolved_join", Role.RESULT, WindowStage.RESOLVED_JOIN),
         TableDef("quarantine", Role.REJECTED),
     ),
     stages=(
-        StageDef(
-            WindowStage.LEFT_CHANGELOG,
-            description=_LEFT_CHANGELOG,
-            counts={"changes": ("rows",), "quarantined": (QUARANTINED,)},
-        ),
-        StageDef(
-            WindowStage.RIGHT_TABLE,
-            description=_RIGHT_TABLE,
-            reads=("right_changelog", "right_table"),
-            counts=_STATE_COUNTS,
-            full_share=_STATE_SHARE,
-            run=f"{_HERE}.stages:right_table",
-            views=f"{_HERE}.rules:right_views",
-        ),
-        StageDef(
-            WindowStage.SUBSCRIPTION_STORE,
-            description=_SUBSCRIPTION_STORE,
-            upstream=(WindowStage.LEFT_CHANGELOG,),
-            reads=("left_changelog", "subscription_store"),
-            counts={
-                "subscriptions": (INSERTED, APPLIED),
-                "silent": (SILENT,),
-                "late": (LATE,),
-                "expired": (EXPIRED,),
-            },
-            full_share=_STATE_SHARE,
-            run=f"{_HERE}.stages:subscription_store",
-            views=f"{_HERE}.rules:left_views",
-        ),
-        StageDef(
-            WindowStage.RESPONSES,
-            description=_RESPONSES,
-            upstream=_STATES,
-            reads=("subscription_store", "right_table"),
-            counts={"rows": ("left", "right"), "pairs": ("pair",)},
-            looks_up_in="subscription_store",
-            index="left_times",
-            full_share=_STATE_SHARE,
-            run=f"{_HERE}.stages:responses",
-            views=f"{_HERE}.rules:responses_views",
-        ),
+        _changelog(Side.LEFT, WindowStage.LEFT_CHANGELOG),
+        _changelog(Side.RIGHT, WindowStage.RIGHT_CHANGELOG, _OF_BOTH.format("changelog")),
+        _table(Side.LEFT, WindowStage.LEFT_TABLE, WindowStage.LEFT_CHANGELOG),
+        _table(Side.RIGHT, WindowStage.RIGHT_TABLE, WindowStage.RIGHT_CHANGELOG, _OF_BOTH.format("table")),
         StageDef(
             WindowStage.RESOLVED_JOIN,
             description=_RESOLVED_JOIN,
-            upstream=(WindowStage.RESPONSES,),
-            reads=("responses", "subscription_store", "right_table", "resolved_join"),
+            upstream=_TABLES,
+            reads=("left_table", "right_table", "resolved_join"),
             counts={
                 "paired": (PAIRED,),
                 "parted": (PARTED,),
@@ -191,10 +159,10 @@ WINDOW = Kind(
         "join": (WindowStage.RESOLVED_JOIN,),
         "grace": (WindowStage.RESOLVED_JOIN,),
         "unmatched": (WindowStage.RESOLVED_JOIN,),
-        "within": _STATES,
-        "select": _STATES,
-        "left.on": (WindowStage.SUBSCRIPTION_STORE,),
-        "left.time": (WindowStage.SUBSCRIPTION_STORE,),
+        "within": _TABLES,
+        "select": _TABLES,
+        "left.on": (WindowStage.LEFT_TABLE,),
+        "left.time": (WindowStage.LEFT_TABLE,),
         "right.on": (WindowStage.RIGHT_TABLE,),
         "right.time": (WindowStage.RIGHT_TABLE,),
     },
@@ -218,4 +186,5 @@ WINDOW = Kind(
     standing=f"{_HERE}.clock:standing",
     topology=f"{_HERE}.topology:topology",
     closing=f"{_HERE}.closing:OldEvents",
+    carried=f"{_REFRESH}.facts:carried",
 )

@@ -17,19 +17,19 @@ from fk_pipeline.blocks.input_types import (
     sequence_type,
     type_of,
 )
+from fk_pipeline.blocks.refresh.tables import declared_table
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.window import tables as k
+from fk_pipeline.kinds.window.block import block_of
+from fk_pipeline.kinds.window.spans import UNITS_PER_SECOND, Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
-from fk_pipeline.store.schemas import Table, changelog_table
-
-UNITS_PER_SECOND = {"BIGINT": 1000, "TIMESTAMP": 1_000_000}
-"""Per possible type of a time, how many of its units are a second."""
+from fk_pipeline.store.schemas import Table, changelog_table, skippable
 
 
 def layout_of(session: SparkSession, spec: WindowSpec) -> Layout:
@@ -105,24 +105,20 @@ def _layout(
     def marked(table: Table, *sides: Side) -> Table:
         return replace(table, sensitive=k.sensitive_names(spec, *sides) & {*table.names})
 
-    logs, states, indexes = [], [], []
+    logs, states = [], []
     for side, order in zip(SIDES, orders, strict=True):
         of_side = spec.side(side)
         logs.append(marked(changelog_table(k.LOG_OF[side], of_side, order, format_of(of_side).has_holes), side))
         states.append(marked(k.state(spec, side, order, on_types, time), side))
-        indexes.append(marked(k.times(spec, side, on_types), side))
-    result = k.resolved_join(spec, outputs)
-    secret = k.sensitive_names(spec) | spec.sensitive_outputs
-    return Layout(
-        (
-            logs[0],
-            logs[1],
-            states[1],
-            indexes[1],
-            states[0],
-            indexes[0],
-            marked(k.responses(spec)),
-            replace(result, sensitive=secret & {*result.names}),
-            s.quarantine_table(),
-        )
+    known = time.upper() if time.upper() in UNITS_PER_SECOND else "TIMESTAMP"
+    block = block_of(spec, Spans.of(spec, known))
+    result = declared_table(spec, {table.name: table for table in states}, block)
+    keys = dict([*k.part_columns(spec, Side.LEFT), *k.part_columns(spec, Side.RIGHT)])
+    types = {**keys, **dict.fromkeys(k.HASH_OF.values(), "BINARY"), **dict(outputs)}
+    result = replace(
+        result,
+        columns=tuple((name, types.get(name, kind)) for name, kind in result.columns),
+        skip_by=(*result.skip_by, *skippable(tuple(keys.items()))),
     )
+    secret = k.sensitive_names(spec) | spec.sensitive_outputs
+    return Layout((*logs, *states, replace(result, sensitive=secret & {*result.names}), s.quarantine_table()))

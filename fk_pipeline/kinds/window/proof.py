@@ -119,12 +119,9 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
         log, state = tables[k.LOG_OF[source]], tables[k.STATE_OF[source]]
         first = quote(spec.side(side).key_columns[0].name)
         own = log.where(F.col(s.BATCH).isin(batches))
-        told = tables[WindowStage.RESPONSES].where(F.col(s.BATCH).isin(batches))
-        names = [*map(quote, k.parts(spec, side))]
         touched = [
             own.where(f"{first} IS NOT NULL").selectExpr(*keys),
             state.where(F.col(s.OWNER).isin(batches) | F.col(s.APPLIED_IN).isin(batches)).selectExpr(*keys),
-            told.select(*names).where(f"{names[0]} IS NOT NULL"),
             state.selectExpr(*keys).crossJoin(own.where(f"{first} IS NULL").limit(1).select()),
         ]
         frames.append(reduce(DataFrame.unionByName, touched).distinct())

@@ -1,4 +1,4 @@
-"""The rules of a windowed join: views of states, messages and result that find broken rows."""
+"""The rules of a windowed join: views of tables and result that find broken rows."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.blocks.horizon import ticks_of
 from fk_pipeline.frames import marked
 from fk_pipeline.identity import SIDES, Side, ranges_sql
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import BUCKET, EXPIRED_ROW, TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.proof import pending
-from fk_pipeline.kinds.window.resolved_join import heard, is_pair, living
 from fk_pipeline.kinds.window.spans import Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.rules.check_reader import CheckReader
@@ -35,32 +35,34 @@ from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 
-_NOW, _PAIRED, _ALONE = "_fk_clock", "_fk_paired", "_fk_alone"
+_NOW, _PAIRED, _ALONE, _CONTENT, _KNOWN = "_fk_clock", "_fk_paired", "_fk_alone", "_fk_content", "_fk_known"
 
 
 def left_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
-    """Returns the views of the subscription store."""
+    """Returns the view of the left table."""
     return _state(reader, evaluator, Side.LEFT)
 
 
 def right_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
-    """Returns the views of the right table."""
+    """Returns the view of the right table."""
     return _state(reader, evaluator, Side.RIGHT)
 
 
 def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
     spec, name, log_name = reader.spec, k.STATE_OF[side], k.LOG_OF[side]
-    stage = spec.definition.input(side).stage
+    stage, spans = spec.definition.input(side).stage, _spans_of(reader)
     keys = {c.name: c.name for c in spec.side(side).key_columns}
     matched_by = [*on_columns(spec), TIME]
     log = with_content(reader.of_batches(log_name, s.BATCH), spec, side, evaluator, anew=True)
     log = _but_removed(reader, log, side)
     # Values are shown in structs with the names of the tables' columns, by which sensitive ones are masked.
     facts = {"_fk_log_hash": s.HASH, "_fk_log_values": f"STRUCT({', '.join(matched_by)})"}
-    rows = beside_changelog(reader, name, stage, log, keys, facts, matched_by)
+    rows = beside_changelog(reader, name, stage, log, keys, facts, [*matched_by, BUCKET])
     horizon = _horizon(reader, side)
-    expired = f"{EXPIRED_ROW} AND {_spans_of(reader).ticks(TIME)} < {horizon}" if horizon is not None else "FALSE"
+    expired = f"{EXPIRED_ROW} AND {spans.ticks(TIME)} < {horizon}" if horizon is not None else "FALSE"
     same = " AND ".join(f"{column} <=> _fk_log_values.{column}" for column in matched_by)
+    bucket = spans.bucket(spans.ticks(TIME))
+    same += f" AND {BUCKET} <=> {bucket}"
     rules = (
         *version_rules(f"one_row_per_{side}_key", reader.batches, reader.ledger.folds.of(stage)),
         Rule(
@@ -72,15 +74,13 @@ def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
         Rule(
             "time_is_that_of_the_changelog_row",
             f"{LOGGED} AND {s.HASH} IS NOT NULL AND NOT ({same})",
-            json_of(*matched_by),
-            json_of("_fk_log_values.*"),
+            json_of(*matched_by, BUCKET),
+            json_of("_fk_log_values.*", f"{bucket} AS {BUCKET}"),
         ),
     )
     shown = f"STRUCT({', '.join(map(quote, keys))})"
     due = sorted({*reader.due.get(stage, ()), *reader.due[reader.stage]})
-    view = state_view(rows, shown, rules, excused_by(reader, log_name, name, keys, due))
-    is_indexed = reader.batches is None and reader.index_fits and reader.rows(k.TIMES_OF[side])
-    return [view, _index(reader, side)] if is_indexed else [view]
+    return [state_view(rows, shown, rules, excused_by(reader, log_name, name, keys, due))]
 
 
 def _horizon(reader: CheckReader, side: Side) -> int | None:
@@ -101,56 +101,10 @@ def _but_removed(reader: CheckReader, log: DataFrame, side: Side) -> DataFrame:
     return log.where(f"NOT {is_old}").unionByName(log.where(is_old).join(there, keys, "left_semi"))
 
 
-def _index(reader: CheckReader, side: Side) -> View:
-    """View with one row per living row of a large state: whether its index has it."""
-    spec, state = reader.spec, reader.whole(k.STATE_OF[side])
-    names = [*on_columns(spec), BUCKET, *(c.name for c in spec.side(side).key_columns)]
-    index = reader.whole(k.TIMES_OF[side]).select(*map(quote, names)).distinct().withColumn("_fk_indexed", F.lit(True))
-    rows = _spans_of(reader).placed(state, spec).select(*map(quote, names), s.OWNER).withColumn(ROW, F.lit(True))
-    rows = rows.join(index, names, "left")
-    rule = Rule("times_are_indexed", "_fk_indexed IS NULL", "'not in the index'", json_of(*map(quote, names[:-1])))
-    shown = ", ".join(quote(c.name) for c in spec.side(side).key_columns)
-    return View(rows, f"STRUCT({shown})", s.OWNER, (rule,))
-
-
-def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
-    """Returns the views: messages of one key, and rows that a batch changed beside their messages."""
-    spec = reader.spec
-    parts = k.parts(spec, *SIDES)
-    kept = f"NOT {ranges_sql(s.BATCH, reader.folded, reader.ledger.batches)}"
-    messages = reader.of_batches(WindowStage.RESPONSES, s.BATCH).where(kept)
-    rows = with_copies(messages, [s.BATCH, *map(quote, parts), s.CAUSE])
-    key = _shown(spec)
-    due = ranges_sql(s.BATCH, reader.due[WindowStage.RESPONSES])
-    any_due = ranges_sql(s.BATCH, sorted({int(batch) for found in reader.due.values() for batch in found}))
-
-    def excused(rows: DataFrame) -> DataFrame:
-        return rows.withColumn(PENDING, F.expr(any_due))
-
-    views = [
-        View(
-            rows,
-            key,
-            s.BATCH,
-            (only_one("one_message_per_row_and_pair"),),
-            lambda rows: rows.withColumn(PENDING, F.expr(due)),
-        )
-    ]
-    for side in k.sources(spec):
-        changed = reader.of_batches(k.STATE_OF[side], s.APPLIED_IN)
-        columns = [*k.own_key(spec, side), *k.no_row(spec, k.other(side)), f"{s.APPLIED_IN} AS {s.BATCH}"]
-        changed = changed.where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*columns, f"TRUE AS {ROW}").where(kept)
-        asked = messages.where(F.col(s.CAUSE) == side).select(*map(quote, k.parts(spec, side)), s.BATCH)
-        both = changed.join(asked.distinct().withColumn("_fk_asked", F.lit(True)), asked.columns, "left")
-        rule = Rule("every_changed_row_is_asked", "_fk_asked IS NULL", "'no message'", "'one message'")
-        views.append(View(both, key, s.BATCH, (rule,), excused))
-    return views
-
-
 def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the views: the rows of the result with the current rows of both sides, and rows that may be alone."""
     result, states = _touched(reader)
-    rows = {side: living(states[side], side, reader.spec) for side in SIDES}
+    rows = {side: _living(states[side], side, reader.spec) for side in SIDES}
     views = [_pairs(reader, result, states, rows)]
     return [*views, *(_alone(reader, side, result, rows[side]) for side in k.alone_on(reader.spec))]
 
@@ -158,25 +112,25 @@ def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
 def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
     """Returns the result and the states of both sides.
 
-    In a check of some batches of large tables these are the rows with keys that the batches concern.
+    In a check of some batches of large tables these are the rows that the batches changed or wrote. Whether a row is
+    right that a refresh did not look at, a check of the whole tells.
     """
-    spec, names = reader.spec, [*k.parts(reader.spec, *SIDES), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
+    spec = reader.spec
     if reader.batches is None or reader.small:
-        states = {side: reader.whole(k.STATE_OF[k.source(spec, side)]) for side in SIDES}
-        return reader.whole(WindowStage.RESOLVED_JOIN).select(*map(quote, names)), states
+        states = {side: reader.whole(k.table_of(spec, side)) for side in SIDES}
+        return _with_content(reader, reader.whole(WindowStage.RESOLVED_JOIN)), states
     keys = {}
     for side in SIDES:
         columns = [*map(quote, k.parts(spec, side))]
-        told = [
-            reader.of_batches(name, s.BATCH).select(*columns).where(f"{columns[0]} IS NOT NULL")
-            for name in (WindowStage.RESPONSES, WindowStage.RESOLVED_JOIN)
-        ]
-        keys[side] = reader.at_hand(told[0].unionByName(told[1]).distinct(), None)
+        written = reader.of_batches(WindowStage.RESOLVED_JOIN, s.BATCH).select(*columns)
+        changed = reader.of_batches(k.table_of(spec, side), s.APPLIED_IN).selectExpr(*k.own_key(spec, side))
+        both = written.where(f"{columns[0]} IS NOT NULL").unionByName(changed).distinct()
+        keys[side] = reader.at_hand(both, None)
     found = []
     for side in SIDES:
         own = {name: name for name in k.parts(spec, side)}
-        of_side = reader.with_keys(WindowStage.RESOLVED_JOIN, keys[side], own, needed=names)
-        of_side = of_side.select(*map(quote, names)).join(keys[side].frame, list(own), "left_semi")
+        of_side = _with_content(reader, reader.with_keys(WindowStage.RESOLVED_JOIN, keys[side], own))
+        of_side = of_side.join(keys[side].frame, list(own), "left_semi")
         if side == Side.RIGHT:
             left = keys[Side.LEFT].frame
             of_side = of_side.join(left, list(left.columns), "left_anti")
@@ -189,10 +143,24 @@ def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
         every = reader.at_hand(wanted.unionByName(keys[side].frame).distinct(), None)
         names = [c.name for c in spec.side(side).key_columns]
         own = dict(zip(names, columns, strict=True))
-        state = reader.with_keys(k.STATE_OF[k.source(spec, side)], every, own)
+        state = reader.with_keys(k.table_of(spec, side), every, own)
         wanted = every.frame.select(*[F.col(quote(column)).alias(name) for name, column in own.items()])
         states[side] = state.join(wanted, names, "left_semi")
     return result, states
+
+
+def _with_content(reader: CheckReader, rows: DataFrame) -> DataFrame:
+    """Returns rows of the result: keys, hashes, batch, and the hash of their values computed again."""
+    columns = reader.spec.block_of(WindowStage.RESOLVED_JOIN, reader.table_of).columns
+    content = row_hash((field.name, field.dataType) for field in rows.select(*map(quote, columns)).schema.fields)
+    names = [*k.parts(reader.spec, *SIDES), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH, s.HASH]
+    return rows.selectExpr(*map(quote, names), f"{content} AS {_CONTENT}")
+
+
+def _living(rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
+    """Returns the living rows of a table: key as in the result, values of `on`, time and hash."""
+    columns = (*k.own_key(spec, side), *map(quote, on_columns(spec)), TIME, f"{s.HASH} AS {k.HASH_OF[side]}")
+    return rows.where(f"{s.HASH} IS NOT NULL").selectExpr(*columns)
 
 
 def _clock(reader: CheckReader, spans: Spans) -> DataFrame:
@@ -203,7 +171,7 @@ def _clock(reader: CheckReader, spans: Spans) -> DataFrame:
 
 
 def _spans_of(reader: CheckReader) -> Spans:
-    return Spans.of_state(reader.spec, reader.table_of(WindowStage.SUBSCRIPTION_STORE))
+    return Spans.of_state(reader.spec, reader.table_of(WindowStage.LEFT_TABLE))
 
 
 def _pairs(
@@ -211,7 +179,7 @@ def _pairs(
 ) -> View:
     """View of the rows of the result, each with the current rows of both sides.
 
-    What the result has of a row that a state does not tell any more (`retention`) stays, whatever became of the other.
+    What the result has of a row that its table does not know any more (`retention`) stays, whatever the other is.
     """
     spec, spans = reader.spec, _spans_of(reader)
     there = with_copies(result, [quote(name) for name in k.parts(spec, *SIDES)])
@@ -224,23 +192,28 @@ def _pairs(
             F.col(k.HASH_OF[side]).alias(f"_fk_now_{side}"),
         )
         there = there.join(now, k.parts(spec, side), "left")
-        there = there.withColumn(f"_fk_told_{side}", F.lit(True))
+        there = there.withColumn(f"_fk_known_{side}", F.lit(True))
         if _horizon(reader, side) is not None:
-            told = heard(states[side], side, spec)
-            is_told = f"{quote(k.parts(spec, side)[0])} IS NULL OR COALESCE({told.columns[-1]}, FALSE)"
-            there = there.join(told, k.parts(spec, side), "left")
-            there = there.withColumn(f"_fk_told_{side}", F.expr(is_told)).drop(told.columns[-1])
+            known = (
+                states[side]
+                .where(f"{s.APPLIED_IN} IS NOT NULL")
+                .selectExpr(*k.own_key(spec, side), f"TRUE AS {_KNOWN}")
+            )
+            is_known = f"{quote(k.parts(spec, side)[0])} IS NULL OR COALESCE({_KNOWN}, FALSE)"
+            there = there.join(known, k.parts(spec, side), "left")
+            there = there.withColumn(f"_fk_known_{side}", F.expr(is_known)).drop(_KNOWN)
     ticks = {side: spans.ticks(f"{TIME}_{side}") for side in SIDES}
     near = " AND ".join([*[f"{name}_left = {name}_right" for name in on_columns(spec)], spans.matches(*ticks.values())])
     found = f"CONCAT({hex_of(s.LEFT_HASH)}, ' and ', {hex_of(s.RIGHT_HASH)})"
     current = f"CONCAT({hex_of('_fk_now_left')}, ' and ', {hex_of('_fk_now_right')})"
     hashes = f"{s.LEFT_HASH} <=> _fk_now_left AND {s.RIGHT_HASH} <=> _fk_now_right"
-    both = f"{is_pair(spec)} AND _fk_at_left IS NOT NULL AND _fk_at_right IS NOT NULL"
+    both = f"{k.is_pair(spec)} AND _fk_at_left IS NOT NULL AND _fk_at_right IS NOT NULL"
     times = json_of("_fk_at_left AS left", "_fk_at_right AS right")
     rules = [
         only_one("one_row_per_pair"),
+        Rule("hash_is_that_of_the_row", f"NOT ({s.HASH} <=> {_CONTENT})", hex_of(s.HASH), hex_of(_CONTENT)),
         Rule("pairs_are_within_the_window", f"{both} AND NOT COALESCE({near}, FALSE)", times, "'times of a pair'"),
-        Rule("hashes_are_current", f"_fk_told_left AND _fk_told_right AND NOT ({hashes})", found, current),
+        Rule("hashes_are_current", f"_fk_known_left AND _fk_known_right AND NOT ({hashes})", found, current),
     ]
     return View(there, _shown(spec), s.BATCH, tuple(rules), _excused(reader))
 
@@ -248,8 +221,8 @@ def _pairs(
 def _alone(reader: CheckReader, side: Side, result: DataFrame, rows: DataFrame) -> View:
     """View of the living rows of a side: whether the result has a pair of each, and whether it has it alone."""
     spec, spans, names = reader.spec, _spans_of(reader), k.parts(reader.spec, side)
-    pairs = result.where(is_pair(spec)).select(*map(quote, names)).distinct().withColumn(_PAIRED, F.lit(True))
-    alone = result.where(f"NOT ({is_pair(spec)}) AND {quote(names[0])} IS NOT NULL")
+    pairs = result.where(k.is_pair(spec)).select(*map(quote, names)).distinct().withColumn(_PAIRED, F.lit(True))
+    alone = result.where(f"NOT ({k.is_pair(spec)}) AND {quote(names[0])} IS NOT NULL")
     alone = alone.groupBy(*map(quote, names)).agg(F.max(s.BATCH).alias(s.BATCH)).withColumn(_ALONE, F.lit(True))
     found = (
         rows.selectExpr(*map(quote, names), *k.no_row(spec, k.other(side)), TIME)
@@ -291,7 +264,7 @@ def _excused(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None:
 
 
 def _shown(spec: WindowSpec) -> str:
-    """SQL (STRUCT): the key of a row of messages or result, for people."""
+    """SQL (STRUCT): the key of a row of the result, for people."""
     shown = []
     for side in SIDES:
         shown += [f"{quote(k.part(side, c.name))} AS {quote(f'{side}_{c.name}')}" for c in spec.side(side).key_columns]

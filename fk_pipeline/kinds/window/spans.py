@@ -6,25 +6,24 @@ A BIGINT is a time in milliseconds, a TIMESTAMP one in microseconds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
+from fk_pipeline.blocks.select.block import NearMatch
 from fk_pipeline.blocks.times import limited
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
-from fk_pipeline.kinds.window.kind import BUCKET, TIME, on_columns
-from fk_pipeline.kinds.window.layout import UNITS_PER_SECOND
-from fk_pipeline.kinds.window.spec import WindowSpec
-from fk_pipeline.spec import quote
+from fk_pipeline.kinds.window.kind import BUCKET, TIME
 from fk_pipeline.spec.durations import micros, span
-from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import Table
+
+if TYPE_CHECKING:
+    from fk_pipeline.kinds.window.spec import WindowSpec
 
 LEAST, GREATEST = -(2**63 - 1), 2**63 - 1
 """The bounds of a clock: no row lives; every row is closed."""
 
-_BUCKETS = "_fk_buckets"
+UNITS_PER_SECOND = {"BIGINT": 1000, "TIMESTAMP": 1_000_000}
+"""Per possible type of a time, how many of its units are a second."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Spans:
 
     @property
     def width(self) -> int:
-        """The length of the window, both ends included: the rows of a pair are in the same bucket or in the next."""
+        """The length of the window, both ends included: the rows of a pair are in near buckets (`near`)."""
         return self.before + self.after + 1
 
     def ticks(self, time: str) -> str:
@@ -79,6 +78,11 @@ class Spans:
         lengths = {Side.LEFT: self.after, Side.RIGHT: self.before}
         return max(0, *(length for side, length in lengths.items() if k.source(spec, side) == source))
 
+    def near(self, side: Side) -> NearMatch:
+        """Returns how far the bucket of the other row of a pair is from that of a row of a side."""
+        earlier, later = self.around(side)
+        return NearMatch(BUCKET, -earlier // self.width, -(-later // self.width))
+
     def matches(self, left: str, right: str) -> str:
         """SQL (BOOLEAN): the times of a left and a right row, in units, are near enough for a pair."""
         return f"({right} BETWEEN {left} - ({self.before}) AND {left} + ({self.after}))"
@@ -94,23 +98,3 @@ class Spans:
     def bucket(self, ticks: str) -> str:
         """SQL (BIGINT): the number of the bucket of a time."""
         return f"({ticks} DIV {self.width} - IF({ticks} % {self.width} < 0, 1, 0))"
-
-    def buckets(self, side: Side, ticks: str) -> str:
-        """SQL (ARRAY<BIGINT>): the buckets in which the other rows of pairs with a row of a side are."""
-        earlier, later = self.around(side)
-        first, last = self.bucket(f"({ticks} - ({earlier}))"), self.bucket(f"({ticks} + ({later}))")
-        return f"SEQUENCE({first}, {last})"
-
-    def spread(self, rows: DataFrame, side: Side, spec: WindowSpec) -> DataFrame:
-        """Returns living rows of a state once per bucket in which the other row of a pair may be, as `_fk_bucket`."""
-        meeting = rows.where(meets(spec)).withColumn(_BUCKETS, F.expr(self.buckets(side, self.ticks(TIME))))
-        return meeting.withColumn(BUCKET, F.explode(_BUCKETS)).drop(_BUCKETS)
-
-    def placed(self, rows: DataFrame, spec: WindowSpec) -> DataFrame:
-        """Returns living rows of a state that may be part of a pair, with `_fk_bucket`."""
-        return rows.where(meets(spec)).withColumn(BUCKET, F.expr(self.bucket(self.ticks(TIME))))
-
-
-def meets(spec: WindowSpec) -> str:
-    """SQL (BOOLEAN): a row of a state lives and may be part of a pair."""
-    return " AND ".join(f"{quote(name)} IS NOT NULL" for name in (s.HASH, TIME, *on_columns(spec)))

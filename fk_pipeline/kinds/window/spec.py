@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from fk_pipeline.blocks.select.block import Block, Query
 from fk_pipeline.identity import Side
+from fk_pipeline.kinds.window.block import block_of
+from fk_pipeline.kinds.window.kind import WindowStage
+from fk_pipeline.kinds.window.spans import Spans
 from fk_pipeline.spec.base import Frozen, StringList, problem
 from fk_pipeline.spec.durations import SignedSpan, Span, signed, span
 from fk_pipeline.spec.inputs import SideSpec, check_row_expression
@@ -116,6 +120,25 @@ class WindowSpec(JoinSpec):
     def after(self) -> timedelta:
         """How much later than the left row the right row of a pair may have happened."""
         return signed(self.within.after)
+
+    @property
+    def inputs(self) -> Mapping[str, SideSpec]:
+        """None that a block reads where it lies: the result reads the tables."""
+        return {}
+
+    @property
+    def blocks(self) -> Query:
+        """None that another block reads."""
+        return Query((), ())
+
+    @property
+    def refresh(self) -> Literal["auto", "full"]:
+        """How the result is brought to the newest versions of the tables: by `settings.strategy`."""
+        return "full" if self.settings.strategy_of(WindowStage.RESOLVED_JOIN) == "full" else "auto"
+
+    def block_of(self, _: str, table_of: Callable[[str], Any]) -> Block:
+        """Returns the result as a block in which every row is closed; `table_of` returns the declaration of a table."""
+        return block_of(self, Spans.of_state(self, table_of(WindowStage.LEFT_TABLE)))
 
     def result_key_outputs(self) -> Sequence[tuple[str, str | None, bool]]:
         """Returns both keys; one of them is null in a row that stands alone."""

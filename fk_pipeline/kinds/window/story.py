@@ -15,8 +15,7 @@ from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.clock import time_text
 from fk_pipeline.kinds.window.evidence import RowEvidence
 from fk_pipeline.kinds.window.kind import WindowStage
-from fk_pipeline.kinds.window.layout import UNITS_PER_SECOND
-from fk_pipeline.kinds.window.spans import Spans
+from fk_pipeline.kinds.window.spans import UNITS_PER_SECOND, Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec.keys import parse_key, shown
 from fk_pipeline.store import schemas as s
@@ -183,7 +182,7 @@ def explain(read: TableReader, spec: WindowSpec, ledger: Ledger, said: str) -> W
     from fk_pipeline.kinds.window.evidence_by_spark import RowBySpark
 
     side, key = _said(spec, said)
-    spans = Spans.of_state(spec, read.table_of(WindowStage.SUBSCRIPTION_STORE))
+    spans = Spans.of_state(spec, read.table_of(WindowStage.LEFT_TABLE))
     try:
         return _Told(RowBySpark(read, spec, side, key, spans), spec, ledger, side, spans).story()
     finally:

@@ -7,8 +7,8 @@ from typing import Any
 from fk_pipeline.contract import AppliedRule, Topology
 from fk_pipeline.kinds.window.spec import MERGED_REPARTITION, REUSED_SOURCE, SINGLE_STORE, WindowSpec
 
-_LEFT = "left landing files -> left_changelog -> subscription_store, left_times -> responses -> resolved_join"
-_RIGHT = "right landing files -> right_changelog -> right_table, right_times -> responses"
+_LEFT = "left landing files -> left_changelog -> left_table -> resolved_join"
+_RIGHT = "right landing files -> right_changelog -> right_table -> resolved_join"
 
 
 def topology(spec: Any) -> Topology:
@@ -28,7 +28,7 @@ def _single_store(spec: WindowSpec) -> AppliedRule:
         return off
     if not spec.to_itself:
         return AppliedRule(SINGLE_STORE, False, "the sides differ")
-    return AppliedRule(SINGLE_STORE, True, "both sides are the same: one changelog and one store serve both")
+    return AppliedRule(SINGLE_STORE, True, "both sides are the same: one changelog and one table serve both")
 
 
 def _reused_source(spec: WindowSpec) -> AppliedRule:
@@ -40,5 +40,5 @@ def _merged_repartition(spec: WindowSpec) -> AppliedRule:
     if (off := _off(spec, MERGED_REPARTITION)) is not None:
         return off
     if spec.single_store:
-        return AppliedRule(MERGED_REPARTITION, True, "one copy sorted by on and time (left_times) serves both sides")
-    return AppliedRule(MERGED_REPARTITION, False, "the sides have different rows: each has a sorted copy of its own")
+        return AppliedRule(MERGED_REPARTITION, True, "one table, with the values of on and the time, serves both sides")
+    return AppliedRule(MERGED_REPARTITION, False, "the sides have different rows: each has a table of its own")

@@ -60,7 +60,7 @@ def test_old_events_leave_the_states_and_what_the_result_has_of_them_stays(
     before = of.result()
     assert len(before) == 4
     assert {user for user, _, _ in before} == {"x", "y", "z"}  # the pairs of x, and y and z alone
-    assert len(times(of, "subscription_store")) == 1  # 10 lies before 43 - 20 - 3
+    assert len(times(of, "left_table")) == 1  # 10 lies before 43 - 20 - 3
     assert len(times(of, "right_table")) == 2
     assert of.pipeline.table("left_changelog").count() == 1
     assert of.pipeline.table("right_changelog").count() == 2
@@ -108,15 +108,15 @@ def test_a_compaction_that_dies_between_state_and_changelog_takes_nothing_from_t
     before = of.result()
     with faults.listening(dies_at("before commit of left_changelog")), pytest.raises(Killed):
         of.pipeline.compact()
-    assert times(of, "subscription_store") == []
+    assert times(of, "left_table") == []
     assert of.pipeline.table("left_changelog").count() == 2
-    of.pipeline.run("0", stages=["subscription_store"])
+    of.pipeline.run("0", stages=["left_table"])
     of.pipeline.run()
-    assert times(of, "subscription_store") == [10, 10]  # they have expired
+    assert times(of, "left_table") == [10, 10]  # they have expired
     assert of.result() == before
     assert of.red() == set()
     settled(of)
-    assert times(of, "subscription_store") == []
+    assert times(of, "left_table") == []
     assert of.pipeline.table("left_changelog").count() == 0
     assert of.result() == before
 
@@ -130,7 +130,7 @@ def test_what_may_be_withdrawn_stays_and_is_corrected_and_a_stream_joined_to_its
     of.land(0, left=[("x", 10), ("x", 12), ("y", 10)])
     of.land(1, left=[("z", 60)])
     settled(of)
-    assert len(times(of, "subscription_store")) == 4
+    assert len(times(of, "left_table")) == 4
     of.land(0, left=[("x", 10), ("y", 10)])
     settled(of)
     assert of.result() == [("x", 10, 10), ("y", 10, 10), ("z", 60, 60)]
@@ -149,11 +149,11 @@ def test_what_is_kept_stays_when_its_partner_is_corrected_and_when_retention_is_
     of.pipeline.ledger().folds.record([BatchId(0)])
     settled(of)
     assert times(of, "right_table") == [60]  # 37 lies before 60 - 20 - 2
-    assert times(of, "subscription_store") == [37, 37]
+    assert times(of, "left_table") == [37, 37]
     kept = ("x", 37, 37)
     assert of.result() == [kept, ("y", 37, None)]
 
-    [[place]] = of.pipeline.table("subscription_store").where("user = 'x'").select("event").collect()
+    [[place]] = of.pipeline.table("left_table").where("user = 'x'").select("event").collect()
     assert told_alike(of.pipeline, place).as_expected
     of.land(1, left=[("y", 37)])  # without its left row
     settled(of)
@@ -196,7 +196,7 @@ def test_explain_tells_an_event_that_expired_and_one_that_is_not_kept(
     settled(of)
     of.land(2, left=[("y", 20)])
     of.pipeline.run()
-    [[place]] = of.pipeline.table("subscription_store").where(EXPIRED_ROW).select("event").collect()
+    [[place]] = of.pipeline.table("left_table").where(EXPIRED_ROW).select("event").collect()
     told = told_alike(of.pipeline, place)
     assert told.as_expected
     assert told.sentences() == [
