@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
-from fk_pipeline.blocks.versions import BEFORE, COUNTED_IN, OUTCOME, last_of
+from fk_pipeline.blocks.versions import BEFORE, COUNTED_IN, OUTCOME, Expiry, apply_versions, last_of
 from fk_pipeline.cdc.reader import follows_batches
 from fk_pipeline.effects import CountBy, Effect, Index, Reader, RowSet, Upsert
 from fk_pipeline.identity import INSERTED, LATE, BatchRange
@@ -33,6 +33,35 @@ class MakeState(Protocol):
         truncated: bool = False,
         /,
     ) -> DataFrame: ...
+
+
+def by_versions(
+    keys: Sequence[str],
+    payload: Sequence[str],
+    *,
+    expiry: Expiry | None = None,
+    placed: Callable[[DataFrame], DataFrame] = lambda log: log,
+) -> MakeState:
+    """Returns what computes the new rows of a state that has the last version of each key (`apply_versions`).
+
+    Args:
+        keys: the key columns.
+        payload: the columns that it has beside the key and those of a version.
+        expiry: which versions come too late; None: none.
+        placed: function of rows of the changelog that returns them with further columns of the payload.
+    """
+
+    def make(
+        log: DataFrame,
+        state: DataFrame,
+        _: Any,
+        batches: BatchRange,
+        generations: Mapping[int, int],
+        truncated: bool = False,
+    ) -> DataFrame:
+        return apply_versions(placed(log), state, keys, payload, batches, generations, truncated, expiry)
+
+    return make
 
 
 def state_effects(

@@ -114,7 +114,7 @@ class Expected:
     @cached_property
     def touched(self) -> dict[int, tuple[RowSet, Joins]]:
         """Per branch of a UNION ALL with anchors that changes touch, these anchors, and its joins."""
-        again = self.refresh.own.again
+        again = self.refresh.own.again()
         found = {
             number: (joins.anchors(again.get(joins.block.anchor.name)), joins)
             for number, joins in enumerate(self.joins_of_parts)

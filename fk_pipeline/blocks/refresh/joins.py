@@ -19,7 +19,7 @@ from fk_pipeline.blocks.refresh.changes import BothVersions, Changes, local_rows
 from fk_pipeline.blocks.refresh.ranges import passed_range
 from fk_pipeline.blocks.refresh.relations import Snapshot
 from fk_pipeline.blocks.refresh.tables import is_compared_as_stored
-from fk_pipeline.blocks.select.block import ANCHOR, GROUP_VALUE, NEAR, Alias, Block, NearNumbers
+from fk_pipeline.blocks.select.block import ANCHOR, GROUP_VALUE, NEAR, Alias, Block, NearMatch, NearNumbers
 from fk_pipeline.blocks.select.trees import named
 from fk_pipeline.blocks.select.written import expression_as_written
 from fk_pipeline.conditions import parsed
@@ -248,11 +248,24 @@ class Joins:
         names = self._equal(alias)
         if parent is None or not names or not self.snapshot.is_looked_up(alias.relation):
             return None, {}
-        if alias.near is None:
-            return self._distinct([parent], alias.parent, [*names.values()]), names
-        column, numbers = alias.near.column, range(alias.near.first, alias.near.last + 1)
-        wanted = self._distinct([parent], alias.parent, [*names.values(), column])
-        return self._with_near(wanted, column, numbers), names | {column: column}
+        return self._wanted([parent], alias.parent, names, alias.near, alias.near.of_rows if alias.near else ())
+
+    def _wanted(
+        self, rows: Sequence[RowSet], of: str, names: dict[str, str], near: NearMatch | None, numbers: Sequence[int]
+    ) -> tuple[RowSet, dict[str, str]]:
+        """Returns the values by which rows of one table are found from rows of another, and its columns with them.
+
+        Args:
+            rows: the rows.
+            of: their alias.
+            names: per column of the table in which they are looked for, the equal one of theirs.
+            near: where matching rows lie, if that is known.
+            numbers: what is added to their numbers.
+        """
+        if near is None:
+            return self._distinct(rows, of, [*names.values()]), names
+        values = self._distinct(rows, of, [*names.values(), near.column])
+        return self._with_near(values, near.column, numbers), names | {near.column: near.column}
 
     def _with_near(self, rows: RowSet, column: str, numbers: Sequence[int]) -> RowSet:
         """Returns values, each once per number that is added to that in a column; those without one not at all."""
@@ -307,11 +320,10 @@ class Joins:
     def _step(self, child: Alias, parent: Alias, rows: Sequence[RowSet]) -> Sequence[RowSet]:
         """Returns the rows of the parent of a table that some rows of the table match; maybe some more."""
         names = {of: own for own, of in self._equal(child).items()}
-        near = [] if child.near is None else [child.near.column]
-        wanted = self._distinct(rows, child.name, [*names.values(), *near]) if names else None
-        if wanted is not None and child.near is not None:
-            wanted = self._with_near(wanted, near[0], range(-child.near.last, 1 - child.near.first))
-            names |= {near[0]: near[0]}
+        wanted = None
+        if names:
+            numbers = child.near.of_parents if child.near else ()
+            wanted, names = self._wanted(rows, child.name, names, child.near, numbers)
         if wanted is None or wanted.at_most > self.read.few:
             parents = self._left_by_spark(parent, self.snapshot.rows(parent.relation))
             return [self.read.cached(self._matching(child, parent, rows, parents), None)]

@@ -30,7 +30,7 @@ class Own:
         block: the block; None: as the pipeline declares it (`Refreshed.block_of`).
         whole: why the block must be computed whole, if it was before; empty: it need not.
         facts: function that returns further facts about the rows, for the commit.
-        again: per alias, the keys of rows that are anchors though nothing of them changed.
+        again: function that returns, per alias, the keys of rows that are anchors though nothing of them changed.
         of_removed: columns of the block that removed rows have, too; what becomes of a row with a null in one of them
             is marked (`differing.UNMATCHED`).
         counts: per decision about rows (`differing.DECIDED`), the name of its count; others are counted as they are.
@@ -41,7 +41,7 @@ class Own:
     block: Block | None = None
     whole: str = ""
     facts: Callable[[], Mapping[str, Any]] = dict
-    again: Mapping[str, RowSet] = field(default_factory=dict)
+    again: Callable[[], Mapping[str, RowSet]] = dict
     of_removed: tuple[str, ...] = ()
     counts: Mapping[str, str] = field(default_factory=dict)
     expected: Callable[[DataFrame], DataFrame] = lambda rows: rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from fk_pipeline.blocks.select.block import Block, Query
 from fk_pipeline.spec import SideSpec
@@ -42,3 +42,22 @@ class Refreshed(Protocol):
     def file(self) -> Path:
         """The pipeline file, for errors."""
         ...
+
+
+class OverTables:
+    """What a refresh must know (`Refreshed`) of a pipeline whose result is its only block, over tables of its own."""
+
+    @property
+    def inputs(self) -> Mapping[str, SideSpec]:
+        """None that a block reads where it lies: the result reads tables of the pipeline."""
+        return {}
+
+    @property
+    def blocks(self) -> Query:
+        """None that another block reads."""
+        return Query((), ())
+
+    @property
+    def refresh(self: Any) -> Literal["auto", "full"]:
+        """How the result is brought to the newest versions of the tables: by `settings.strategy`."""
+        return "full" if self.settings.strategy_of(self.definition.result_stage) == "full" else "auto"

@@ -23,7 +23,7 @@ ANCHOR, ROW, PART, GROUP_VALUE, KEY_PART = "_fk_anchor_{}", "_fk_row_key", "_fk_
 the group or partition; a column of a key."""
 
 NEAR = "_fk_near"
-"""The column of rows that were spread (`NearMatch`) with a number that their parent may have."""
+"""The column of rows that were spread with a number that matching rows may have (`NearMatch`, `NearNumbers`)."""
 
 BRANCH = "_fk_branch"
 """The number of a branch of a UNION ALL, from 0, as a part of the key of its rows."""
@@ -54,6 +54,16 @@ class NearMatch:
     column: str
     first: int
     last: int
+
+    @property
+    def of_rows(self) -> range:
+        """What the number of a row of the table may be, less that of its parent."""
+        return range(self.first, self.last + 1)
+
+    @property
+    def of_parents(self) -> range:
+        """What the number of its parent may be, less that of a row of the table."""
+        return range(-self.last, 1 - self.first)
 
     def spread(self, table: str, name: str) -> str:
         """SQL (subquery): the rows of a table, called by a name, each once per number that its parent may have."""
@@ -156,7 +166,7 @@ class Block:
         by: the expressions of GROUP BY, or of PARTITION BY.
         columns: the names of its columns.
         keep: the choice among its rows, if there is one.
-        branches: of a UNION ALL its parts, blocks of the unit row; no two of their aliases have one name. `aliases`
+        branches: of a UNION ALL its parts, blocks of the unit row; aliases of one name are of one relation. `aliases`
             are those of all, and `tree` is that of the first.
         near: where the rows of a group lie, if that is known of a value that LATERAL VIEW makes.
         moving: a further condition on rows of the anchor.

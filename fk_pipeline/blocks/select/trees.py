@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from sqlglot import exp
 
@@ -63,6 +63,13 @@ def _above(call: exp.Expr) -> exp.Expr | None:
 def named(name: str) -> exp.Identifier:
     """Returns a name, in the letters that it has."""
     return exp.Identifier(this=name, quoted=True)
+
+
+def text_beside(sql: str, columns: Iterable[exp.Expr] = ()) -> exp.Expr:
+    """Returns SQL that stays as it was written, beside the columns that it reads."""
+    found = exp.Var(this=sql)
+    found.set("expressions", [*columns])
+    return found
 
 
 def column_of(table: str, name: str) -> exp.Column:

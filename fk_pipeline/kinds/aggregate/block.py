@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sqlglot import exp
 
 from fk_pipeline.blocks.select.block import Alias, Block, Keep, NearNumbers, Unit
-from fk_pipeline.blocks.select.trees import aliased, named
+from fk_pipeline.blocks.select.trees import aliased, named, text_beside
 from fk_pipeline.blocks.select.written import expression_as_written, is_written_back, parse_as_written
 from fk_pipeline.kinds.aggregate.kind import AT, NUMBER, PANE, START, WINDOW_END, WINDOW_START, AggregateStage, by
 from fk_pipeline.kinds.aggregate.windows import Windows
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _ROWS, _MADE, _GROUPS = "_rows", "_made", "_groups"
 """The names of the table, of the windows of its rows, and of their groups, in the SELECT."""
 
-_MOSTNUMBERS = 100
+_MOST_NUMBERS = 100
 """In how many windows a row may count, so that rows of a window are looked up by the numbers of all."""
 
 
@@ -41,7 +41,7 @@ def block_of(spec: AggregateSpec, windows: Windows | None) -> Block:
     outputs = {name: quote(name) for name in keys} | {one.name: body_of(one.sql) for one in spec.outputs}
     select = _from(windows).select(*_selects(spec, windows, number))
     select.set("group", exp.Group(expressions=[one.copy() for one in values]))
-    is_near = windows is not None and 1 < windows.per_row <= _MOSTNUMBERS
+    is_near = windows is not None and 1 < windows.per_row <= _MOST_NUMBERS
     near = NearNumbers(PANE, 0, windows.step, windows.per_row) if windows is not None and is_near else None
     return Block(
         AggregateStage.AGGREGATED,
@@ -102,6 +102,4 @@ def _over_rows(sql: str) -> exp.Expr:
     value: exp.Expr = root.this
     if is_written_back(sql):
         return value
-    text = exp.Var(this=f"({sql})")
-    text.set("expressions", [one.copy() for one in root.find_all(exp.Column)])
-    return text
+    return text_beside(f"({sql})", [one.copy() for one in root.find_all(exp.Column)])

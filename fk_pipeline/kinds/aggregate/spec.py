@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field, model_validator
 
 from fk_pipeline.blocks.aggregates import computed_on_rows, parse_aggregate
-from fk_pipeline.blocks.select.block import Block, Query
+from fk_pipeline.blocks.refresh.refreshed import OverTables
+from fk_pipeline.blocks.select.block import Block
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate.block import block_of
 from fk_pipeline.kinds.aggregate.kind import START, WINDOW_END, WINDOW_START, AggregateStage
@@ -77,7 +78,7 @@ class AggregateSuites(OwnSuites):
     """Of the result."""
 
 
-class AggregateSpec(PipelineSpec):
+class AggregateSpec(OverTables, PipelineSpec):
     """One aggregate, as its pipeline file describes it."""
 
     input: SideSpec
@@ -135,21 +136,6 @@ class AggregateSpec(PipelineSpec):
         """The columns of the result, in their order."""
         parsed = [parse_expression(text) for text in self.select or map(quote, self.names)]
         return tuple(Output(one.name or "", one.text, one.plain) for one in parsed)
-
-    @property
-    def inputs(self) -> Mapping[str, SideSpec]:
-        """None that a block reads where it lies: the result reads the table."""
-        return {}
-
-    @property
-    def blocks(self) -> Query:
-        """None that another block reads."""
-        return Query((), ())
-
-    @property
-    def refresh(self) -> Literal["auto", "full"]:
-        """How the result is brought to the newest version of the table: by `settings.strategy`."""
-        return "full" if self.settings.strategy_of(AggregateStage.AGGREGATED) == "full" else "auto"
 
     def block_of(self, _: str, table_of: Callable[[str], Any]) -> Block:
         """Returns the result as a block; `table_of` returns the declaration of a table."""

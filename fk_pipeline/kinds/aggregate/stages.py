@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.state import state_effects
-from fk_pipeline.blocks.versions import apply_versions
+from fk_pipeline.blocks.state import by_versions, state_effects
 from fk_pipeline.effects import Effect, Reader
-from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.kind import AT, PANE, AggregateStage
 from fk_pipeline.kinds.aggregate.windows import windows_of
@@ -23,16 +18,9 @@ def table(read: Reader) -> list[Effect]:
     payload = [*k.placing_columns(spec), *(column.name for column in k.payload_columns(spec))]
     windows = windows_of(spec, dict(read.table_of(AggregateStage.TABLE).columns))
 
-    def make(
-        log: DataFrame,
-        state: DataFrame,
-        _: Any,
-        batches: BatchRange,
-        generations: Mapping[int, int],
-        truncated: bool = False,
-    ) -> DataFrame:
-        placed = log if windows is None else log.withColumn(PANE, F.expr(windows.pane(AT)))
-        return apply_versions(placed, state, keys, payload, batches, generations, truncated)
+    def placed(log: DataFrame) -> DataFrame:
+        return log if windows is None else log.withColumn(PANE, F.expr(windows.pane(AT)))
 
+    make = by_versions(keys, payload, placed=placed)
     same = {key: key for key in keys}
     return state_effects(read, AggregateStage.CHANGELOG, "changelog", AggregateStage.TABLE, same, make)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
-from fk_pipeline.blocks.state import state_effects
-from fk_pipeline.blocks.versions import OUTCOME, apply_versions
+from fk_pipeline.blocks.state import by_versions, state_effects
+from fk_pipeline.blocks.versions import OUTCOME
 from fk_pipeline.effects import CountBy, Effect, Reader, RowSet, Upsert
-from fk_pipeline.identity import APPLIED, INSERTED, BatchRange, Side
+from fk_pipeline.identity import APPLIED, INSERTED, Side
 from fk_pipeline.kinds.table.kind import CHANGED_ROW, NEW_ROW, REMOVED_ROW, VERSIONS, TableStage
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
@@ -37,22 +34,13 @@ def table(read: Reader) -> list[Effect]:
     keys = {column.name: column.name for column in spec.input.key_columns}
     values = [column.name for column in spec.input.value_columns]
 
-    def make(
-        log: DataFrame,
-        state: DataFrame,
-        _: Any,
-        batches: BatchRange,
-        generations: Mapping[int, int],
-        truncated: bool = False,
-    ) -> DataFrame:
-        return apply_versions(log, state, [*keys], values, batches, generations, truncated)
-
     def once(rows: RowSet) -> tuple[RowSet, list[Effect]]:
         """Computes rows for both tables together, except those of a first load, which are written as they are read."""
         if not stored and rows.at_most > read.few:
             return rows, []
         return read.cached(rows.frame, None if rows.at_most >= UNKNOWN else rows.at_most), []
 
+    make = by_versions([*keys], values)
     effects = state_effects(read, TableStage.CHANGELOG, "changelog", VERSIONS, keys, make, carries=values, note=once)
     if not effects:
         return []

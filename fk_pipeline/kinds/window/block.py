@@ -23,7 +23,7 @@ from sqlglot import exp
 
 from fk_pipeline.blocks.outputs import FAILED, PAIR_AS_JSON
 from fk_pipeline.blocks.select.block import Alias, Block, Moving, NearMatch, Unit
-from fk_pipeline.blocks.select.trees import aliased, column_of
+from fk_pipeline.blocks.select.trees import aliased, column_of, text_beside
 from fk_pipeline.blocks.select.written import parse_as_written
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.window import tables as k
@@ -135,32 +135,25 @@ def _columns(spec: WindowSpec, present: Iterable[Side], *, isolating: bool) -> d
     there, found = {*present}, dict[str, exp.Expr]()
     for side in SIDES:
         for column in spec.side(side).key_columns:
-            null = _text(f"CAST(NULL AS {column.type})")
+            null = text_beside(f"CAST(NULL AS {column.type})")
             found[k.part(side, column.name)] = column_of(str(side), column.name) if side in there else null
     for side in SIDES:
-        found[k.HASH_OF[side]] = column_of(str(side), s.HASH) if side in there else _text("CAST(NULL AS BINARY)")
+        found[k.HASH_OF[side]] = column_of(str(side), s.HASH) if side in there else text_beside("CAST(NULL AS BINARY)")
     outputs = _outputs(spec)
     for output, sql in zip(spec.outputs, outputs, strict=True):
         reads = [spec.resolve(read) for read in parse_expression(output.sql).reads]
         columns = [column_of(str(side), column.name) for side, column in reads if side in there]
         value = sql if not isolating or output.plain else f"IF({fails(sql)}, NULL, {sql})"
-        found[output.name] = _text(value, columns)
+        found[output.name] = text_beside(value, columns)
     if isolating:
         reason = ISOLATING.reason(("TRUE", one.sql, "select") for one in spec.outputs if not one.plain)
-        found |= {FAILED: _text(reason), PAIR_AS_JSON: _text(_as_json(spec))}
+        found |= {FAILED: text_beside(reason), PAIR_AS_JSON: text_beside(_as_json(spec))}
     return found
 
 
 def _outputs(spec: WindowSpec) -> list[str]:
     """Returns the SQL of the selected columns."""
     return [f"({body_of(output.sql)})" for output in spec.outputs]
-
-
-def _text(sql: str, columns: Iterable[exp.Expr] = ()) -> exp.Expr:
-    """Returns SQL that stays as it was written, beside the columns that it reads."""
-    found = exp.Var(this=sql)
-    found.set("expressions", [*columns])
-    return found
 
 
 def _kept(spec: WindowSpec, side: Side) -> list[tuple[str, str]]:

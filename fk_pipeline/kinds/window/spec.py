@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from fk_pipeline.blocks.select.block import Block, Query
+from fk_pipeline.blocks.refresh.refreshed import OverTables
+from fk_pipeline.blocks.select.block import Block
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window.block import block_of
 from fk_pipeline.kinds.window.kind import WindowStage
@@ -85,7 +86,7 @@ class WindowSettings(Settings):
         return self.optimize == ("all",) or rule in self.optimize
 
 
-class WindowSpec(JoinSpec):
+class WindowSpec(OverTables, JoinSpec):
     """One windowed join, as its pipeline file describes it."""
 
     left: WindowSide
@@ -120,21 +121,6 @@ class WindowSpec(JoinSpec):
     def after(self) -> timedelta:
         """How much later than the left row the right row of a pair may have happened."""
         return signed(self.within.after)
-
-    @property
-    def inputs(self) -> Mapping[str, SideSpec]:
-        """None that a block reads where it lies: the result reads the tables."""
-        return {}
-
-    @property
-    def blocks(self) -> Query:
-        """None that another block reads."""
-        return Query((), ())
-
-    @property
-    def refresh(self) -> Literal["auto", "full"]:
-        """How the result is brought to the newest versions of the tables: by `settings.strategy`."""
-        return "full" if self.settings.strategy_of(WindowStage.RESOLVED_JOIN) == "full" else "auto"
 
     def block_of(self, _: str, table_of: Callable[[str], Any]) -> Block:
         """Returns the result as a block in which every row is closed; `table_of` returns the declaration of a table."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,11 +12,11 @@ from fk_pipeline.blocks.horizon import sql_of, ticks_of
 from fk_pipeline.blocks.refresh.differing import UNMATCHED
 from fk_pipeline.blocks.refresh.refresh import Own, Refresh
 from fk_pipeline.blocks.refresh.stages import refreshed
-from fk_pipeline.blocks.state import state_effects
-from fk_pipeline.blocks.versions import Expiry, apply_versions
+from fk_pipeline.blocks.state import by_versions, state_effects
+from fk_pipeline.blocks.versions import Expiry
 from fk_pipeline.effects import Effect, Reader, Report, Upsert
 from fk_pipeline.errors import StateError
-from fk_pipeline.identity import ADDED, INSERTED, REMOVED, SIDES, WRITTEN, BatchRange, Side
+from fk_pipeline.identity import ADDED, INSERTED, REMOVED, SIDES, WRITTEN, Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.block import Clocks, block_of
 from fk_pipeline.kinds.window.clock import CLOCK, CLOCK_KIND, OPEN, time_text
@@ -57,17 +56,10 @@ def _table(read: Reader, side: Side) -> list[Effect]:
     horizon = sql_of(known)
     expiry = None if horizon is None else Expiry(TIME, horizon)
 
-    def make(
-        log: DataFrame,
-        state: DataFrame,
-        _: Any,
-        batches: BatchRange,
-        generations: Mapping[int, int],
-        truncated: bool = False,
-    ) -> DataFrame:
-        placed = log.withColumn(BUCKET, F.expr(spans.bucket(spans.ticks(TIME))))
-        return apply_versions(placed, state, keys, payload, batches, generations, truncated, expiry)
+    def placed(log: DataFrame) -> DataFrame:
+        return log.withColumn(BUCKET, F.expr(spans.bucket(spans.ticks(TIME))))
 
+    make = by_versions(keys, payload, expiry=expiry, placed=placed)
     own = {key: key for key in keys}
     first = INSERTED if expiry is None else ""
     return state_effects(read, k.log_stage(spec, side), k.LOG_OF[side], k.STATE_OF[side], own, make, first=first)
@@ -103,7 +95,7 @@ def resolved_join(read: Reader) -> list[Effect]:
         block=block_of(spec, spans, clocks, isolating=isolating),
         whole="the clock that it stands for is not known" if clocks is not None and clocks.was is None else "",
         facts=dict if clocks is None or spec.is_secret_time() else partial(_standing, read, spans, clocks.now),
-        again=refused_before(read),
+        again=partial(refused_before, read),
         of_removed=tuple(k.parts(spec, *SIDES)),
         counts=_COUNTS,
         expected=refused.left_out,
