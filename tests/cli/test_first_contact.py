@@ -115,7 +115,7 @@ def test_tables_are_completed_in_zsh() -> None:
 
 def test_stages_are_completed_after_a_comma_without_those_that_are_named() -> None:
     assert completed("bash", "fk-pipeline run p.yaml --stages responses,r") == [
-        "responses,right_table", "responses,resolved_join", "responses,result",
+        "responses,right_table", "responses,resolved_join", "responses,right_changelog", "responses,result",
     ]  # fmt: skip
 
 
