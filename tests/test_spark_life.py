@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fk_pipeline.environment.spark_life import is_gone
+from fk_pipeline.environment.spark_life import is_gone, leave_connect
 
 PIPELINE = """
 name: mortal
@@ -97,3 +98,11 @@ def test_a_server_of_this_machine_that_does_not_listen_is_gone_and_others_are_no
     assert is_gone(session_of(place))
     assert not is_gone(session_of("spark.example.com:15002"))
     assert not is_gone(SimpleNamespace(is_stopped=False))
+
+
+def test_a_client_that_another_thread_still_imports_has_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "pyspark.sql.connect.session"  # Great Expectations imports it, too, beside the start of the session
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    leave_connect()
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ

@@ -90,8 +90,9 @@ def is_classic() -> bool:
 
 def leave_connect() -> None:
     """Lets the next session of PySpark be one of this process, if that of a Spark Connect server has ended."""
-    connect: Any = sys.modules.get("pyspark.sql.connect.session")
-    if connect is None or connect.SparkSession._default_session is None:  # noqa: SLF001
+    # While another thread imports the module, it has no class yet, and there is no session.
+    session: Any = getattr(sys.modules.get("pyspark.sql.connect.session"), "SparkSession", None)
+    if session is None or session._default_session is None:  # noqa: SLF001
         os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
 
 
