@@ -61,6 +61,7 @@ class Input:
         apart: whether one of them may be null and another not; otherwise all are null if one is.
         times: those of them that are times with which stages compute: a row without one, or with one out of range
             (`blocks.times`), goes to the quarantine.
+        numbered: the column of the state with a number that its stage makes of the first of these times; empty: none.
         derived_as: function from such a column to the key of the pipeline file under which it is declared.
         computed: function of a pipeline that returns the SQL over a row which a later stage computes, each with the key
             of the pipeline file under which it is declared: a row on which it fails goes to the quarantine.
@@ -77,6 +78,7 @@ class Input:
     derives: Callable[[Any], dict[str, str]] = lambda _: {}
     apart: bool = False
     times: tuple[str, ...] = ()
+    numbered: str = ""
     derived_as: Callable[[str], str] = lambda _: ""
     computed: Callable[[Any], dict[str, str]] = lambda _: {}
     shared: Callable[[Any], Side | None] = lambda _: None

@@ -9,10 +9,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.blocks.current import CurrentRows
 from fk_pipeline.blocks.versions import BEFORE, COUNTED_IN, OUTCOME, Expiry, apply_versions, last_of
 from fk_pipeline.cdc.reader import follows_batches
 from fk_pipeline.effects import CountBy, Effect, Index, Reader, RowSet, Upsert
-from fk_pipeline.identity import INSERTED, LATE, BatchRange
+from fk_pipeline.identity import INSERTED, LATE, BatchRange, Side
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
@@ -62,6 +63,26 @@ def by_versions(
         return apply_versions(placed(log), state, keys, payload, batches, generations, truncated, expiry)
 
     return make
+
+
+def current_effects(read: Reader, side: Side, number: str = "", expiry: Expiry | None = None) -> list[Effect]:
+    """Returns the effects that apply the batches to the table of the current rows of an input.
+
+    Args:
+        read: reads its tables.
+        side: the input.
+        number: SQL over a row of its changelog, with the derived columns: the number that is made of the time.
+        expiry: which versions come too late; None: none.
+    """
+    rows = CurrentRows.of(read.spec, side)
+
+    def placed(log: DataFrame) -> DataFrame:
+        return log.withColumn(rows.number, F.expr(number)) if rows.number else log
+
+    payload = [*rows.placing, *(column.name for column in rows.payload)]
+    make = by_versions(rows.keys, payload, expiry=expiry, placed=placed)
+    same, first = {key: key for key in rows.keys}, INSERTED if expiry is None else ""
+    return state_effects(read, rows.log_stage, rows.log, rows.name, same, make, first=first)
 
 
 def state_effects(

@@ -168,6 +168,24 @@ def of_state(one_row: str, what: str) -> tuple[Expectation, ...]:
     )
 
 
+HASH_OF_LOG = Expectation(
+    "hash_is_that_of_the_changelog_row",
+    "Hash consistency: the hash of a row is that of the changelog row that it comes from, computed anew. Otherwise a "
+    "change of it is lost.",
+)
+
+
+def of_current(one_row: str, rows: str, placed: Expectation) -> tuple[Expectation, ...]:
+    """Returns the expectations of a table of current rows.
+
+    Args:
+        one_row: the name of the one that a key has one row.
+        rows: a word for its rows.
+        placed: the one that a row has the derived values of its changelog row.
+    """
+    return (*of_state(one_row, rows), HASH_OF_LOG, placed)
+
+
 def suites_of(kind: Kind) -> dict[str, tuple[Expectation, ...]]:
     """Returns, per stage of a kind, the expectations of its tables. A key that due work explains violates none."""
     found: dict[str, tuple[Expectation, ...]] = loaded(kind.suites)

@@ -49,7 +49,11 @@ MEANING = {
     OLD_KEY: "of a row with unavailable values: the key that it had when the batch began, as JSON",
     OWNER: "the batch that brought the current version; null if no version is left",
     SEEN_BEFORE: "a version of the key had been applied before the last propagated change",
+    APPLIED_IN: "the batch whose processing last changed the content",
     CHANGED_AT: "when the row was last written",
+    SIDE: "`left` or `right`: the side that the line came in on; `join`: a pair of rows",
+    LINE: "the line, from 1; null for a pair",
+    RAW: 'the line as it is, or as it was corrected; for a pair `{"left", "right"}` as JSON',
     REASON: "why it could not be used; without the values of sensitive columns",
 }
 """Of columns that mean the same in the tables of every kind: a few words for people. A kind may say more."""

@@ -1,11 +1,12 @@
-"""The table that a changelog describes, in SQL of its own: shares no code with the stages."""
+"""The table that a changelog describes, in SQL of its own, and what due work may change: no code of the stages."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.store import schemas as s
@@ -46,6 +47,24 @@ def last_versions(changelog: DataFrame, side: SideSpec, by: Sequence[str]) -> Da
         f"WHERE _fk_rank = 1 AND ({order} >= _fk_truncated OR _fk_truncated IS NULL)"
     )
     return rows
+
+
+def concerned(
+    log: DataFrame, state: DataFrame, keys: Sequence[str], due: Mapping[str, Iterable[int]]
+) -> tuple[DataFrame, DataFrame]:
+    """Returns the keys that due batches concern, maybe several times; and a row without columns if one has a truncate.
+
+    Args:
+        log: the changelog.
+        state: the state that is made of it.
+        keys: the key columns, which both have under the same names.
+        due: the due batches per stage.
+    """
+    batches, names = sorted({int(batch) for found in due.values() for batch in found}), [*map(quote, keys)]
+    own = log.where(F.col(s.BATCH).isin(batches))
+    changed = state.where(F.col(s.OWNER).isin(batches) | F.col(s.APPLIED_IN).isin(batches))
+    found = own.where(f"{names[0]} IS NOT NULL").select(*names).unionByName(changed.select(*names))
+    return found, own.where(f"{names[0]} IS NULL").limit(1).select()
 
 
 def _columns(side: SideSpec) -> list[str]:

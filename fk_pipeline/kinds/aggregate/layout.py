@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.blocks.aggregates import computed_on_rows
 from fk_pipeline.blocks.calls import calls_in
+from fk_pipeline.blocks.current import CurrentRows, secret_columns
 from fk_pipeline.blocks.input_types import (
     check_conditions,
     check_of_one_row,
@@ -21,7 +23,6 @@ from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import empty, sql_over
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.aggregate import tables as k
 from fk_pipeline.kinds.aggregate.block import block_of
 from fk_pipeline.kinds.aggregate.kind import AT, AggregateStage, by
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
@@ -47,7 +48,7 @@ def layout_of(session: SparkSession, spec: AggregateSpec) -> Layout:
         types[AT] = _time_type(spec, rows)
     check_conditions(session, spec, Side.INPUT)
     sequence = sequence_type(session, spec, Side.INPUT)
-    stored = _marked(spec, k.table(spec, sequence, types))
+    stored = _stored(spec, sequence, types)
     kept = empty(session, stored.columns)
     for text in spec.aggregates:
         check_of_one_row(spec, rows, computed_on_rows(text), "aggregates", shown=text)
@@ -116,23 +117,16 @@ def declared_layout(spec: AggregateSpec) -> Layout:
         types[AT] = declared(spec.window.time)
     known = types | ({} if types.get(AT, "").upper() in MICROS else {AT: "TIMESTAMP"})
     sequence = declared_sequence_type(spec.input)
-    stored = _marked(spec, k.table(spec, sequence, types))
+    stored = _stored(spec, sequence, types)
     result = declared_table(spec, {stored.name: stored}, block_of(spec, windows_of(spec, known)))
     return _layout(spec, sequence, stored, result)
 
 
-def _marked(spec: AggregateSpec, table: Table) -> Table:
-    return replace(table, sensitive=k.sensitive_names(spec, of_source=True) & {*table.names})
+def _stored(spec: AggregateSpec, sequence: str, types: Mapping[str, str]) -> Table:
+    return CurrentRows.of(spec, Side.INPUT).table(sequence, types, secret_columns(spec, Side.INPUT))
 
 
 def _layout(spec: AggregateSpec, sequence: str, stored: Table, result: Table) -> Layout:
     log = changelog_table(AggregateStage.CHANGELOG, spec.input, sequence, format_of(spec.input).has_holes)
-    secret = k.sensitive_names(spec, of_source=False) | spec.sensitive_outputs | result.sensitive
-    return Layout(
-        (
-            _marked(spec, log),
-            stored,
-            replace(result, sensitive=secret & {*result.names}),
-            s.quarantine_table(),
-        )
-    )
+    log = replace(log, sensitive=secret_columns(spec, Side.INPUT) & {*log.names})
+    return Layout((log, stored, result, s.quarantine_table()))

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.blocks.current import CurrentRows
 from fk_pipeline.blocks.refresh.facts import VERSIONS
 from fk_pipeline.blocks.times import limited
 from fk_pipeline.cdc.delta import changes_between
@@ -27,7 +28,7 @@ from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import row_metadata
-from fk_pipeline.verify.last_writers import current_rows
+from fk_pipeline.verify.last_writers import concerned, current_rows
 
 CHANGED, ANY_GROUP = "changed rows", "any group"
 """The names of the frames of `outside`."""
@@ -124,28 +125,21 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
         due: the due batches per stage.
         spec: the pipeline.
     """
-    batches = sorted({int(batch) for found in due.values() for batch in found})
     log, table = tables[AggregateStage.CHANGELOG], tables[AggregateStage.TABLE]
-    windows = windows_of(spec, dict(table.dtypes))
-    keys, first = [*map(quote, k.input_key(spec))], quote(k.input_key(spec)[0])
-    own = log.where(F.col(s.BATCH).isin(batches))
-    concerned = own.where(f"{first} IS NOT NULL").select(*keys).unionByName(
-        table.where(F.col(s.OWNER).isin(batches) | F.col(s.APPLIED_IN).isin(batches)).select(*keys)
-    )  # fmt: skip
-    whole = own.where(f"{first} IS NULL").select()
+    rows, windows = CurrentRows.of(spec, Side.INPUT), windows_of(spec, dict(table.dtypes))
+    found, whole = concerned(log, table, rows.keys, due)
     if ANY_GROUP in tables:
-        whole = whole.union(tables[ANY_GROUP].select())
-    whole = whole.limit(1)
+        whole = whole.union(tables[ANY_GROUP].select()).limit(1)
+    first = quote(rows.keys[0])
     versions = with_content(log.where(f"{first} IS NOT NULL"), spec, Side.INPUT, ISOLATING)
-    placing = [*k.logged_columns(spec), s.HASH]
 
-    def groups(rows: DataFrame) -> DataFrame:
-        return spread(rows.where(f"{s.HASH} IS NOT NULL"), windows).select(*map(quote, k.group_key(spec)))
+    def groups(of: DataFrame) -> DataFrame:
+        return spread(of.where(f"{s.HASH} IS NOT NULL"), windows).select(*map(quote, k.group_key(spec)))
 
     parts = [groups(tables[CHANGED])] if CHANGED in tables else []
-    for rows in (versions, table):
-        narrow = rows.select(*keys, *map(quote, placing))
-        parts.append(groups(narrow.join(concerned.distinct(), k.input_key(spec), "left_semi")))
+    for one in (versions, table):
+        narrow = one.select(*map(quote, (*rows.keys, *rows.derived)), s.HASH)
+        parts.append(groups(narrow.join(found.distinct(), rows.keys, "left_semi")))
         parts.append(groups(narrow.crossJoin(F.broadcast(whole))))
     everything = tables[AggregateStage.AGGREGATED].select(*map(quote, k.group_key(spec)))
     parts.append(everything.crossJoin(F.broadcast(whole)))

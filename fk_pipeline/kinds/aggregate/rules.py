@@ -5,22 +5,24 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from fk_pipeline.blocks.changelog import with_content
+from fk_pipeline.blocks.current import CurrentRows
 from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.blocks.refresh.sums import ROWS, sums_of
 from fk_pipeline.blocks.select.block import Block
 from fk_pipeline.frames import join_by_key, marked, sql_over
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
-from fk_pipeline.kinds.aggregate.kind import AT, PANE, AggregateStage
+from fk_pipeline.kinds.aggregate.kind import AT, AggregateStage
 from fk_pipeline.kinds.aggregate.placing import spread
 from fk_pipeline.kinds.aggregate.proof import outside, pending
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
-from fk_pipeline.kinds.aggregate.windows import windows_of
+from fk_pipeline.kinds.aggregate.suites import IN_ITS_GROUP
+from fk_pipeline.kinds.aggregate.windows import Windows, windows_of
 from fk_pipeline.rules.check_reader import CheckReader
-from fk_pipeline.rules.scan import COPIES, PENDING, ROW, Rule, View, hex_of, json_of, only_one, with_copies
-from fk_pipeline.rules.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
+from fk_pipeline.rules.current import current_view
+from fk_pipeline.rules.scan import COPIES, PENDING, ROW, Rule, View, hex_of, only_one, with_copies
 from fk_pipeline.spec import quote
-from fk_pipeline.spec.failing import Evaluator
+from fk_pipeline.spec.failing import ISOLATING, Evaluator
 from fk_pipeline.store import schemas as s
 
 _CONTENT, _EXACT, _NOW = "_fk_content", "_fk_exact", "_fk_now"
@@ -30,51 +32,26 @@ table make it."""
 
 def table_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
     """Returns the view of the table beside the changelog."""
-    spec, name, stage = reader.spec, AggregateStage.TABLE, AggregateStage.CHANGELOG
-    keys = {key: key for key in k.input_key(spec)}
-    placing = [*map(quote, k.logged_columns(spec))]
-    log = with_content(reader.of_batches("changelog", s.BATCH), spec, Side.INPUT, evaluator, anew=True)
-    facts = {"_fk_log_hash": s.HASH, "_fk_log_values": f"STRUCT({', '.join(placing)})"}
-    windows = windows_of(spec, dict(reader.table_of(name).columns))
-    pane = [] if windows is None else [PANE]
-    rows = beside_changelog(reader, name, stage, log, keys, facts, [*placing, *pane])
-    same = " AND ".join(f"{column} <=> _fk_log_values.{column}" for column in placing)
-    same += "" if windows is None else f" AND {PANE} <=> {windows.pane(AT)}"
-    rules = (
-        *version_rules("one_row_per_key", reader.batches, reader.ledger.folds.of(stage)),
-        Rule(
-            "hash_is_that_of_the_changelog_row",
-            f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash)",
-            hex_of(s.HASH),
-            hex_of("_fk_log_hash"),
-        ),
-        Rule(
-            "group_is_that_of_the_changelog_row",
-            f"{LOGGED} AND {s.HASH} IS NOT NULL AND NOT ({same})",
-            json_of(*placing, *pane),
-            json_of("_fk_log_values.*"),
-        ),
-    )
-    shown = f"STRUCT({', '.join(map(quote, keys))})"
-    due = sorted({*reader.due.get(stage, ()), *reader.due[reader.stage]})
-    return [state_view(rows, shown, rules, excused_by(reader, "changelog", name, keys, due))]
+    windows = _windows(reader)
+    number = "" if windows is None else windows.pane(AT)
+    return [current_view(reader, evaluator, Side.INPUT, "one_row_per_key", IN_ITS_GROUP, number=number)]
 
 
 def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the view of the result: its rows beside the groups of the table, computed again.
 
-    A check of some batches looks at the groups that they wrote, and at those of the rows that they changed.
+    A check of some batches of large tables looks at the groups that they wrote, and at those of the rows that they
+    changed (`_touched`); any other looks at all.
     """
     spec, name = reader.spec, AggregateStage.AGGREGATED
     block, keys = spec.block_of(name, reader.table_of), k.group_key(spec)
     stored, table = reader.whole(name), reader.whole(AggregateStage.TABLE)
     wanted = None
-    if reader.batches is not None:
-        windows = windows_of(spec, dict(reader.table_of(AggregateStage.TABLE).columns))
-        own = reader.of_batches(name, s.BATCH).select(*map(quote, keys))
-        changed = reader.of_batches(AggregateStage.TABLE, s.APPLIED_IN).where(f"{s.HASH} IS NOT NULL")
-        wanted = own.unionByName(spread(changed, windows).select(*map(quote, keys))).distinct()
+    if reader.batches is not None and not reader.small:
+        wanted = _touched(reader)
         stored = join_by_key(stored, wanted, keys, "left_semi", nullable=True)
+        if by := k.by_columns(spec):
+            table = join_by_key(table, wanted.select(*map(quote, by)).distinct(), by, "left_semi", nullable=True)
     kinds, numbers = {field.name: field.dataType for field in stored.schema.fields}, _numbers(reader, block)
     compared = (*block.columns, *numbers)
     exact = [one for one in compared if not {"float", "double"} & {*_words(kinds[one].simpleString())}]
@@ -106,6 +83,27 @@ def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
         return marked(rows, PENDING, pending(tables, reader.due, spec), nullable=True)
 
     return [View(both, _shown(spec), s.BATCH, tuple(rules), excused if any(reader.due.values()) else None)]
+
+
+def _windows(reader: CheckReader) -> Windows | None:
+    return windows_of(reader.spec, dict(reader.table_of(AggregateStage.TABLE).columns))
+
+
+def _touched(reader: CheckReader) -> DataFrame:
+    """Returns the groups that the batches wrote, and those in which rows that they changed stand, or once stood.
+
+    Where a row stood before, its older versions in the changelog tell.
+    """
+    spec, rows, windows = reader.spec, CurrentRows.of(reader.spec, Side.INPUT), _windows(reader)
+    keys = {key: key for key in rows.keys}
+    changed = reader.touched_by({rows.name: s.APPLIED_IN}, keys)
+    versions = with_content(reader.with_keys(rows.log, changed, keys), spec, Side.INPUT, ISOLATING)
+    now = reader.of_batches(rows.name, s.APPLIED_IN)
+    own = reader.of_batches(AggregateStage.AGGREGATED, s.BATCH).select(*map(quote, k.group_key(spec)))
+    for of in (versions.join(changed.frame, rows.keys, "left_semi"), now):
+        stand = spread(of.where(f"{s.HASH} IS NOT NULL").select(*map(quote, rows.derived)), windows)
+        own = own.unionByName(stand.select(*map(quote, k.group_key(spec))))
+    return own.distinct()
 
 
 def _numbers(reader: CheckReader, block: Block) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import for_story, with_content
+from fk_pipeline.blocks.current import CurrentRows
 from fk_pipeline.blocks.left_out import DO_NOT_PASS, DOES_NOT_PASS, NOT_PASSING
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows
@@ -153,9 +154,9 @@ def _story(read: TableReader, spec: AggregateSpec, ledger: Ledger, said: str) ->
     current = read.read(AggregateStage.TABLE)
     counting = of_group(spread(current.where(f"{s.HASH} IS NOT NULL"), windows))
     rows = counting.count()
-    own = k.input_key(spec)
+    own = CurrentRows.of(spec, Side.INPUT).keys
     recent = counting.orderBy(F.col(s.APPLIED_IN).desc(), *map(quote, own)).limit(MEMBERS_SHOWN)
-    payload = [column.name for column in k.payload_columns(spec)]
+    payload = [column.name for column in CurrentRows.of(spec, Side.INPUT).payload]
     found = json_rows(recent.select(*map(quote, own), s.OWNER, s.APPLIED_IN, *map(quote, payload)))
     members = tuple(
         Member({n: row[n] for n in own}, row[s.OWNER], row[s.APPLIED_IN], {n: row[n] for n in payload}) for row in found
@@ -186,7 +187,7 @@ def _story(read: TableReader, spec: AggregateSpec, ledger: Ledger, said: str) ->
 
 def _touched_by(read: TableReader, spec: AggregateSpec, of_group: Callable[[DataFrame], DataFrame]) -> tuple[int, ...]:
     """Returns the batches of the changelog with a version of a row that counts in the group, or once did."""
-    own = k.input_key(spec)
+    own = CurrentRows.of(spec, Side.INPUT).keys
     log = for_story(read.read(AggregateStage.CHANGELOG), spec.input).where(f"{quote(own[0])} IS NOT NULL")
     versions = with_content(log, spec, Side.INPUT, ISOLATING)
     members = of_group(versions.where(f"{s.HASH} IS NOT NULL")).select(*map(quote, own)).distinct()
@@ -208,7 +209,7 @@ def _is_close(one: float, other: Any) -> bool:
 
 def _left_out(read: TableReader, spec: AggregateSpec) -> DataFrame:
     """Returns the current rows of the input that do not pass `where`, placed as the table has those that pass."""
-    keys, gone = k.input_key(spec), read.read(AggregateStage.TABLE).where(f"{s.HASH} IS NULL")
+    keys, gone = CurrentRows.of(spec, Side.INPUT).keys, read.read(AggregateStage.TABLE).where(f"{s.HASH} IS NULL")
     log = for_story(read.read(AggregateStage.CHANGELOG), spec.input).where(NOT_PASSING)
     whole = spec.model_copy(update={"input": spec.input.model_copy(update={"where": None})})
     current = gone.select(*map(quote, keys), F.col(s.OWNER).alias(s.BATCH))

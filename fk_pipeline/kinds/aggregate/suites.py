@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from fk_pipeline.kinds.aggregate.kind import AggregateStage
-from fk_pipeline.rules.suites import PROOF, Depth, Expectation, of_log, of_state
+from fk_pipeline.rules.suites import PROOF, Depth, Expectation, of_current, of_log
+
+IN_ITS_GROUP = Expectation(
+    "group_is_that_of_the_changelog_row",
+    "A row has the groups and the time of the changelog row that it comes from. Otherwise it counts elsewhere.",
+)
 
 AGGREGATE_SUITES: dict[str, tuple[Expectation, ...]] = {
     AggregateStage.CHANGELOG: of_log("input"),
-    AggregateStage.TABLE: (
-        *of_state("one_row_per_key", "input"),
-        Expectation(
-            "hash_is_that_of_the_changelog_row",
-            "Hash consistency: the hash of a row is that of the changelog row that it comes from, computed anew. "
-            "Otherwise a change of it is lost.",
-        ),
-        Expectation(
-            "group_is_that_of_the_changelog_row",
-            "A row has the groups and the time of the changelog row that it comes from. Otherwise it counts elsewhere.",
-        ),
-    ),
+    AggregateStage.TABLE: of_current("one_row_per_key", "input", IN_ITS_GROUP),
     AggregateStage.AGGREGATED: (
         Expectation("one_row_per_group", "A group, or window of a group, is in the result at most once."),
         Expectation(

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pyspark.sql import SparkSession
 
 from fk_pipeline.blocks.input_types import check_conditions, declared_sequence_type, empty_rows, sequence_type
+from fk_pipeline.blocks.meaning import meaning_in
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.table.kind import VERSIONS, TableStage
+from fk_pipeline.kinds.table.kind import TABLE, VERSIONS, TableStage
 from fk_pipeline.kinds.table.spec import TableSpec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
@@ -81,21 +82,9 @@ def _layout(spec: TableSpec, sequence: str) -> Layout:
     return Layout(tuple(replace(table, sensitive=frozenset(secret)) for table in made))
 
 
-_MEANING = {
-    **s.MEANING,
-    s.HASH: "of the whole row; null: the row is gone",
-    s.APPLIED_IN: "the batch whose processing last changed the content",
-    s.SIDE: "`input`: the line came in there",
-    s.LINE: "the line, from 1",
-    s.RAW: "the line as it is, or as it was corrected",
-}
-
-
 def meaning(column: str, table: str) -> str | None:
     """Returns a short meaning of a column that the engine adds to a table; None for any other column."""
-    if (table, column) == (TableStage.TABLE, s.BATCH):
-        return "the batch of the last change; after a range run, one of its batches"
-    return _MEANING.get(column)
+    return meaning_in(TABLE, {s.HASH: "of the whole row; null: the row is gone"}, column, table)
 
 
 def lineage(spec: TableSpec, stage: str) -> dict[str, list[tuple[str, str]]]:

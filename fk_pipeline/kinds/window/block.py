@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
+from fk_pipeline.blocks.current import CurrentRows
 from fk_pipeline.blocks.outputs import FAILED, PAIR_AS_JSON
 from fk_pipeline.blocks.select.block import Alias, Block, Moving, NearMatch, Unit
 from fk_pipeline.blocks.select.trees import aliased, column_of, text_beside
@@ -158,7 +159,9 @@ def _outputs(spec: WindowSpec) -> list[str]:
 
 def _kept(spec: WindowSpec, side: Side) -> list[tuple[str, str]]:
     """Returns the columns (name, type) of the source that the table of a side has."""
-    return [(column.name, column.type) for column in (*spec.side(side).key_columns, *k.payload_columns(spec, side))]
+    return [
+        (column.name, column.type) for column in (*spec.side(side).key_columns, *CurrentRows.of(spec, side).payload)
+    ]
 
 
 def _as_json(spec: WindowSpec) -> str:

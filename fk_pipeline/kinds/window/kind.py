@@ -75,7 +75,8 @@ def _input(side: Side, **more: Any) -> Input:
         return f"{side}.{'time' if column == TIME else 'on'}"
 
     log = f"{side}_changelog"
-    return Input(side, log, log, derives, apart=True, times=(TIME,), derived_as=declared_as, **more)
+    times = (TIME,)
+    return Input(side, log, log, derives, apart=True, times=times, numbered=BUCKET, derived_as=declared_as, **more)
 
 
 def _depends_on(spec: Any) -> dict[str, str]:
@@ -179,7 +180,7 @@ WINDOW = Kind(
     impact=f"{_HERE}.story:impact",
     explain_here=f"{_HERE}.story:explain_here",
     impact_here=f"{_HERE}.story:impact_here",
-    lineage=f"{_HERE}.tables:lineage",
+    lineage="fk_pipeline.blocks.current:lineage",
     layout=f"{_HERE}.layout:layout_of",
     declared_layout=f"{_HERE}.layout:declared_layout",
     meaning=f"{_HERE}.tables:meaning",

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from fk_pipeline.blocks.current import CurrentRows, secret_columns
 from fk_pipeline.blocks.input_types import (
     check_conditions,
     declared_sequence_type,
@@ -23,13 +24,14 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.block import block_of
+from fk_pipeline.kinds.window.kind import TIME, on_columns
 from fk_pipeline.kinds.window.spans import UNITS_PER_SECOND, Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
-from fk_pipeline.store.schemas import Table, changelog_table, skippable
+from fk_pipeline.store.schemas import changelog_table, skippable
 
 
 def layout_of(session: SparkSession, spec: WindowSpec) -> Layout:
@@ -102,23 +104,21 @@ def _declared(spec: WindowSpec, sql: str) -> str:
 def _layout(
     spec: WindowSpec, orders: Sequence[str], outputs: list[tuple[str, str]], on_types: Sequence[str], time: str
 ) -> Layout:
-    def marked(table: Table, *sides: Side) -> Table:
-        return replace(table, sensitive=k.sensitive_names(spec, *sides) & {*table.names})
-
     logs, states = [], []
+    types = {**dict(zip(on_columns(spec), on_types, strict=True)), TIME: time}
     for side, order in zip(SIDES, orders, strict=True):
-        of_side = spec.side(side)
-        logs.append(marked(changelog_table(k.LOG_OF[side], of_side, order, format_of(of_side).has_holes), side))
-        states.append(marked(k.state(spec, side, order, on_types, time), side))
+        rows, secret = CurrentRows.of(spec, side), secret_columns(spec, side)
+        log = changelog_table(rows.log, rows.source, order, format_of(rows.source).has_holes)
+        logs.append(replace(log, sensitive=secret & {*log.names}))
+        states.append(rows.table(order, types, secret))
     known = time.upper() if time.upper() in UNITS_PER_SECOND else "TIMESTAMP"
     block = block_of(spec, Spans.of(spec, known))
     result = declared_table(spec, {table.name: table for table in states}, block)
     keys = dict([*k.part_columns(spec, Side.LEFT), *k.part_columns(spec, Side.RIGHT)])
-    types = {**keys, **dict.fromkeys(k.HASH_OF.values(), "BINARY"), **dict(outputs)}
+    known_types = {**keys, **dict.fromkeys(k.HASH_OF.values(), "BINARY"), **dict(outputs)}
     result = replace(
         result,
-        columns=tuple((name, types.get(name, kind)) for name, kind in result.columns),
+        columns=tuple((name, known_types.get(name, kind)) for name, kind in result.columns),
         skip_by=(*result.skip_by, *skippable(tuple(keys.items()))),
     )
-    secret = k.sensitive_names(spec) | spec.sensitive_outputs
-    return Layout((*logs, *states, replace(result, sensitive=secret & {*result.names}), s.quarantine_table()))
+    return Layout((*logs, *states, result, s.quarantine_table()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,7 +19,7 @@ from fk_pipeline.spec.durations import micros, signed
 from fk_pipeline.spec.failing import fails
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.verify.last_writers import current_rows
+from fk_pipeline.verify.last_writers import concerned, current_rows
 
 _JOINS = {"inner": "INNER", "left": "LEFT", "outer": "FULL"}
 """Per `join` of the pipeline file, the join of SQL."""
@@ -112,19 +111,13 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
         due: the due batches per stage.
         spec: the pipeline.
     """
-    batches = sorted({int(batch) for found in due.values() for batch in found})
     frames = []
     for side in SIDES:
-        source, keys = k.source(spec, side), k.own_key(spec, side)
+        source, keys, names = k.source(spec, side), k.own_key(spec, side), [c.name for c in spec.side(side).key_columns]
         log, state = tables[k.LOG_OF[source]], tables[k.STATE_OF[source]]
-        first = quote(spec.side(side).key_columns[0].name)
-        own = log.where(F.col(s.BATCH).isin(batches))
-        touched = [
-            own.where(f"{first} IS NOT NULL").selectExpr(*keys),
-            state.where(F.col(s.OWNER).isin(batches) | F.col(s.APPLIED_IN).isin(batches)).selectExpr(*keys),
-            state.selectExpr(*keys).crossJoin(own.where(f"{first} IS NULL").limit(1).select()),
-        ]
-        frames.append(reduce(DataFrame.unionByName, touched).distinct())
+        first = quote(names[0])
+        found, truncated = concerned(log, state, names, due)
+        frames.append(found.selectExpr(*keys).unionByName(state.selectExpr(*keys).crossJoin(truncated)).distinct())
         if side in k.alone_on(spec):
             every = log.where(f"{first} IS NOT NULL").selectExpr(*keys).unionByName(state.selectExpr(*keys)).distinct()
             none = [F.lit(None).cast(kind).alias(name) for name, kind in k.part_columns(spec, k.other(side))]

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import partial, reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.blocks.horizon import ticks_of
 from fk_pipeline.frames import marked
 from fk_pipeline.identity import SIDES, Side, ranges_sql
 from fk_pipeline.kinds.window import tables as k
-from fk_pipeline.kinds.window.kind import BUCKET, EXPIRED_ROW, TIME, WindowStage, on_columns
+from fk_pipeline.kinds.window.kind import EXPIRED_ROW, TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.proof import pending
 from fk_pipeline.kinds.window.spans import Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
+from fk_pipeline.kinds.window.suites import AT_ITS_TIME
 from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.current import current_view
 from fk_pipeline.rules.scan import (
     COPIES,
     PENDING,
@@ -30,7 +31,6 @@ from fk_pipeline.rules.scan import (
     only_one,
     with_copies,
 )
-from fk_pipeline.rules.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
@@ -49,38 +49,19 @@ def right_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
 
 
 def _state(reader: CheckReader, evaluator: Evaluator, side: Side) -> list[View]:
-    spec, name, log_name = reader.spec, k.STATE_OF[side], k.LOG_OF[side]
-    stage, spans = spec.definition.input(side).stage, _spans_of(reader)
-    keys = {c.name: c.name for c in spec.side(side).key_columns}
-    matched_by = [*on_columns(spec), TIME]
-    log = with_content(reader.of_batches(log_name, s.BATCH), spec, side, evaluator, anew=True)
-    log = _but_removed(reader, log, side)
-    # Values are shown in structs with the names of the tables' columns, by which sensitive ones are masked.
-    facts = {"_fk_log_hash": s.HASH, "_fk_log_values": f"STRUCT({', '.join(matched_by)})"}
-    rows = beside_changelog(reader, name, stage, log, keys, facts, [*matched_by, BUCKET])
-    horizon = _horizon(reader, side)
-    expired = f"{EXPIRED_ROW} AND {spans.ticks(TIME)} < {horizon}" if horizon is not None else "FALSE"
-    same = " AND ".join(f"{column} <=> _fk_log_values.{column}" for column in matched_by)
-    bucket = spans.bucket(spans.ticks(TIME))
-    same += f" AND {BUCKET} <=> {bucket}"
-    rules = (
-        *version_rules(f"one_row_per_{side}_key", reader.batches, reader.ledger.folds.of(stage)),
-        Rule(
-            "hash_is_that_of_the_changelog_row",
-            f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash) AND NOT ({expired})",
-            hex_of(s.HASH),
-            hex_of("_fk_log_hash"),
-        ),
-        Rule(
-            "time_is_that_of_the_changelog_row",
-            f"{LOGGED} AND {s.HASH} IS NOT NULL AND NOT ({same})",
-            json_of(*matched_by, BUCKET),
-            json_of("_fk_log_values.*", f"{bucket} AS {BUCKET}"),
-        ),
-    )
-    shown = f"STRUCT({', '.join(map(quote, keys))})"
-    due = sorted({*reader.due.get(stage, ()), *reader.due[reader.stage]})
-    return [state_view(rows, shown, rules, excused_by(reader, log_name, name, keys, due))]
+    spans, horizon = _spans_of(reader), _horizon(reader, side)
+    return [
+        current_view(
+            reader,
+            evaluator,
+            side,
+            f"one_row_per_{side}_key",
+            AT_ITS_TIME,
+            number=spans.bucket(spans.ticks(TIME)),
+            logged=partial(_but_removed, reader, side),
+            expired="FALSE" if horizon is None else f"{EXPIRED_ROW} AND {spans.ticks(TIME)} < {horizon}",
+        )
+    ]
 
 
 def _horizon(reader: CheckReader, side: Side) -> int | None:
@@ -89,7 +70,7 @@ def _horizon(reader: CheckReader, side: Side) -> int | None:
     return None if horizon is None else ticks_of(horizon)
 
 
-def _but_removed(reader: CheckReader, log: DataFrame, side: Side) -> DataFrame:
+def _but_removed(reader: CheckReader, side: Side, log: DataFrame) -> DataFrame:
     """Returns the rows of a changelog without those of old events that the state has lost already (`retention`)."""
     horizon, folded = _horizon(reader, side), reader.ledger.folds.of(reader.spec.definition.input(side).stage)
     if horizon is None or (reader.batches is not None and not any(batch in reader.batches for batch in folded)):

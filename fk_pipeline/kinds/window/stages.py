@@ -5,23 +5,22 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.horizon import sql_of, ticks_of
 from fk_pipeline.blocks.refresh.differing import UNMATCHED
 from fk_pipeline.blocks.refresh.refresh import Own, Refresh
 from fk_pipeline.blocks.refresh.stages import refreshed
-from fk_pipeline.blocks.state import by_versions, state_effects
+from fk_pipeline.blocks.state import current_effects
 from fk_pipeline.blocks.versions import Expiry
 from fk_pipeline.effects import Effect, Reader, Report, Upsert
 from fk_pipeline.errors import StateError
-from fk_pipeline.identity import ADDED, INSERTED, REMOVED, SIDES, WRITTEN, Side
+from fk_pipeline.identity import ADDED, REMOVED, SIDES, WRITTEN, Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.block import Clocks, block_of
 from fk_pipeline.kinds.window.clock import CLOCK, CLOCK_KIND, OPEN, time_text
 from fk_pipeline.kinds.window.forgotten import but_forgotten
-from fk_pipeline.kinds.window.kind import BUCKET, LEFT_ALONE, MATCHED, PAIRED, PARTED, TIME, WindowStage, on_columns
+from fk_pipeline.kinds.window.kind import LEFT_ALONE, MATCHED, PAIRED, PARTED, TIME, WindowStage
 from fk_pipeline.kinds.window.refused import Refused, refused_before
 from fk_pipeline.kinds.window.spans import LEAST, Spans
 from fk_pipeline.store import schemas as s
@@ -48,21 +47,12 @@ def right_table(read: Reader) -> list[Effect]:
 
 
 def _table(read: Reader, side: Side) -> list[Effect]:
-    spec, keys = read.spec, [c.name for c in read.spec.side(side).key_columns]
-    payload = [*on_columns(spec), TIME, BUCKET, *(c.name for c in k.payload_columns(spec, side))]
-    known, spans = read.history.horizon(k.log_stage(spec, side)), _spans(read)
+    known, spans = read.history.horizon(k.log_stage(read.spec, side)), _spans(read)
     if known is not None:
         _refuse_other_times(read, side, known)
     horizon = sql_of(known)
     expiry = None if horizon is None else Expiry(TIME, horizon)
-
-    def placed(log: DataFrame) -> DataFrame:
-        return log.withColumn(BUCKET, F.expr(spans.bucket(spans.ticks(TIME))))
-
-    make = by_versions(keys, payload, expiry=expiry, placed=placed)
-    own = {key: key for key in keys}
-    first = INSERTED if expiry is None else ""
-    return state_effects(read, k.log_stage(spec, side), k.LOG_OF[side], k.STATE_OF[side], own, make, first=first)
+    return current_effects(read, side, spans.bucket(spans.ticks(TIME)), expiry)
 
 
 def _refuse_other_times(read: Reader, side: Side, horizon: str) -> None:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from fk_pipeline.kinds.window.kind import WindowStage
-from fk_pipeline.rules.suites import PROOF, Depth, Expectation, of_log, of_state
+from fk_pipeline.rules.suites import PROOF, Depth, Expectation, of_current, of_log
 
-_HASH = Expectation(
-    "hash_is_that_of_the_changelog_row",
-    "Hash consistency: the hash of a row is that of the changelog row that it comes from, computed anew. Otherwise a "
-    "change of it is lost.",
-)
-_MATCHED_BY = Expectation(
+AT_ITS_TIME = Expectation(
     "time_is_that_of_the_changelog_row",
     "A row has the values of `on` and the time of the changelog row that it comes from, and the number of its span of "
     "time. Otherwise it meets other rows.",
@@ -18,8 +13,8 @@ _MATCHED_BY = Expectation(
 WINDOW_SUITES: dict[str, tuple[Expectation, ...]] = {
     WindowStage.LEFT_CHANGELOG: of_log("left"),
     WindowStage.RIGHT_CHANGELOG: of_log("right"),
-    WindowStage.LEFT_TABLE: (*of_state("one_row_per_left_key", "left"), _HASH, _MATCHED_BY),
-    WindowStage.RIGHT_TABLE: (*of_state("one_row_per_right_key", "right"), _HASH, _MATCHED_BY),
+    WindowStage.LEFT_TABLE: of_current("one_row_per_left_key", "left", AT_ITS_TIME),
+    WindowStage.RIGHT_TABLE: of_current("one_row_per_right_key", "right", AT_ITS_TIME),
     WindowStage.RESOLVED_JOIN: (
         Expectation("one_row_per_pair", "A pair, and a row alone, is in the result at most once."),
         Expectation(

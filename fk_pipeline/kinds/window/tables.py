@@ -6,16 +6,16 @@ Source columns keep their names in the changelogs and in both tables. In the res
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fk_pipeline.blocks.current import secret_columns
+from fk_pipeline.blocks.meaning import meaning_in
 from fk_pipeline.blocks.select.block import PART, ROW
 from fk_pipeline.identity import SIDES, Side
-from fk_pipeline.kinds.window.kind import BUCKET, TIME, WindowStage, on_columns
-from fk_pipeline.spec import Column, quote
-from fk_pipeline.spec.sql import parse_expression
+from fk_pipeline.kinds.window.kind import BUCKET, TIME, WINDOW, WindowStage
+from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.schemas import MERGED, Table, skippable, typed_columns, version_columns
+from fk_pipeline.store.schemas import Table, typed_columns
 
 if TYPE_CHECKING:
     from fk_pipeline.kinds.window.spec import WindowSpec
@@ -89,38 +89,12 @@ def alone_on(spec: WindowSpec) -> tuple[Side, ...]:
     return () if spec.inner else SIDES if spec.outer else (Side.LEFT,)
 
 
-def payload_columns(spec: WindowSpec, side: Side) -> tuple[Column, ...]:
-    """Returns the selected columns of a side that are not part of its key: its table has their values."""
-    keys = {c.name for c in spec.side(side).key_columns}
-    return tuple(c for c in spec.selected[side] if c.name not in keys)
-
-
-def sensitive_names(spec: WindowSpec, *sides: Side) -> frozenset[str]:
-    """Returns the names of the table columns, and of the fields of their structs, that have sensitive values.
-
-    Args:
-        spec: the pipeline.
-        sides: the sides whose columns the tables have under the names of the source.
-    """
-    found = [
-        part(side, c.name) for side in SIDES for c in spec.side(side).key_columns if c.name in spec.side(side).sensitive
-    ]
-    for side in map(spec.side, SIDES):
-        reads = [{path[0] for path in parse_expression(text).reads} for text in side.on]
-        names = zip(on_columns(spec), reads, strict=True)
-        found += [name for name, read in names if any(map(side.is_sensitive, read))]
-        order = side.sequence_by
-        if order is not None and any(side.is_sensitive(path[0]) for path in parse_expression(order).reads):
-            found.append("value")  # the field of a sequence that `sequence_by` gives
-    times = [TIME, BUCKET] if spec.is_secret_time() else []
-    return frozenset([*found, *times, *(name for side in sides for name in spec.side(side).sensitive)])
-
-
 def keys_of(spec: WindowSpec, table: str) -> Table:
     """Returns a table with only the columns that identify a row, and the names of all sensitive columns."""
     sides = [side for side in SIDES if table in (STATE_OF[side], LOG_OF[side])]
     keys: tuple[tuple[str, str], ...] = ()
     nullable: tuple[tuple[str, str], ...] = ()
+    secret = {part(side, name) for side in SIDES for name in spec.side(side).key if spec.side(side).is_sensitive(name)}
     for side in SIDES:
         if table == STATE_OF[side]:
             keys = typed_columns(spec.side(side).key_columns)
@@ -132,7 +106,7 @@ def keys_of(spec: WindowSpec, table: str) -> Table:
         table,
         keys,
         keys=tuple(name for name, _ in keys),
-        sensitive=sensitive_names(spec, *sides),
+        sensitive=secret_columns(spec, *sides) | secret,
         nullable_keys=frozenset(name for name, _ in nullable),
     )
 
@@ -143,80 +117,20 @@ def shown_keys(spec: WindowSpec) -> list[str]:
     return [*left, *(f"right.{c.name}" if c.name in left else c.name for c in spec.right.key_columns)]
 
 
-def state(spec: WindowSpec, side: Side, sequence: str, on_types: Sequence[str], time: str) -> Table:
-    """One row per key ever seen: what it matches by, its version and its selected columns; no hash: it is gone."""
-    keys = keys_of(spec, STATE_OF[side])
-    matched_by = tuple(zip(on_columns(spec), on_types, strict=True))
-    return Table(
-        STATE_OF[side],
-        (
-            *keys.columns,
-            *matched_by,
-            (TIME, time),
-            (BUCKET, "BIGINT"),
-            *version_columns(sequence),
-            *typed_columns(payload_columns(spec, side)),
-        ),
-        skip_by=(s.APPLIED_IN, s.OWNER, TIME, BUCKET, *skippable(keys.columns)),
-        keys=keys.keys,
-        properties={**MERGED, s.CHANGE_FEED: "true"},
-    )
-
-
 _MEANING = {
-    **s.MEANING,
     s.HASH: "of the selected columns, the values of `on` and the time; null: the row is gone",
-    s.APPLIED_IN: "the batch whose processing last changed the content",
     TIME: "when the row happened",
     BUCKET: "the number of the span of time, as long as a window, in which the row happened",
     s.LEFT_HASH: "of the left row; null without one",
     s.RIGHT_HASH: "of the right row; null without one",
     ROW: "a hash of the keys of both rows",
     PART: "a hash of the key of the row by which it is computed: the left one of a pair",
-    s.SIDE: "`left` or `right`: the side that the line came in on; `join`: a pair of rows",
-    s.LINE: "the line, from 1; null for a pair",
-    s.RAW: 'the line as it is, or as it was corrected; for a pair `{"left", "right"}` as JSON',
-}
-
-_COMPONENTS = {
-    "_fk_pk_": "component of the key of the left row; null without one",
-    "_fk_rk_": "component of the key of the right row; null without one",
+    part(Side.LEFT, ""): "component of the key of the left row; null without one",
+    part(Side.RIGHT, ""): "component of the key of the right row; null without one",
     "_fk_on_": "a value of `on`; null matches nothing",
 }
 
 
 def meaning(column: str, table: str) -> str | None:
     """Returns a short meaning of a column that the engine adds to a table; None for any other column."""
-    if (table, column) == (WindowStage.RESOLVED_JOIN, s.BATCH):
-        return "the batch of the last change; after a range run, one of its batches"
-    if (table, column) == (WindowStage.RESOLVED_JOIN, s.HASH):
-        return "of the values of the row"
-    if table in LOG_OF.values() and column == s.HASH:
-        return "of the whole row; null for a tombstone"
-    component = next((told for prefix, told in _COMPONENTS.items() if column.startswith(prefix)), None)
-    return _MEANING.get(column, component)
-
-
-def lineage(spec: WindowSpec, stage: str) -> dict[str, list[tuple[str, str]]]:
-    """Returns, per column of a stage's main table, the (stage, column) pairs from which its values come.
-
-    The stages that read landing files have none.
-    """
-    found: dict[str, list[tuple[str, str]]] = {}
-    for side in SIDES:
-        own, log, stored = spec.side(side), LOG_OF[side], STATE_OF[side]
-        if stage == stored:
-            kept = [*own.key_columns, *payload_columns(spec, side)]
-            found = {column.name: [(log, column.name)] for column in kept}
-            for name, sql in (*zip(on_columns(spec), own.on, strict=True), (TIME, own.time), (BUCKET, own.time)):
-                read = [own.column(path[0]) for path in parse_expression(sql).reads]
-                found[name] = [(log, column.name) for column in read if column is not None]
-    if stage == WindowStage.RESOLVED_JOIN:
-        stages = {side: table_of(spec, side) for side in SIDES}
-        for side, where in stages.items():
-            found |= {part(side, c.name): [(where, c.name)] for c in spec.side(side).key_columns}
-            found[HASH_OF[side]] = [(where, s.HASH)]
-        for output in spec.outputs:
-            reads = dict.fromkeys(spec.resolve(read) for read in parse_expression(output.sql).reads)
-            found[output.name] = [(stages[side], column.name) for side, column in reads]
-    return found
+    return meaning_in(WINDOW, _MEANING, column, table)

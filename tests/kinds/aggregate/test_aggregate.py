@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from fk_pipeline.blocks import changelog
 from fk_pipeline.blocks.times import FARTHEST
 from fk_pipeline.errors import PipelineFileError, StageError, UsageError
+from fk_pipeline.expectations.violations import violations
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.kinds.aggregate.block import block_of
 from fk_pipeline.kinds.aggregate.kind import AT, PANE, START, AggregateStage
@@ -508,6 +509,21 @@ def test_a_corrupted_group_is_found(windowed: Grouped, monkeypatch: pytest.Monke
         report = made.pipeline.verify()
         assert not report.ok
         assert report.stale == report.rows - sum(row[3] > 1 for row in made.result())
+
+
+def test_the_check_of_a_batch_of_a_large_table_finds_the_group_that_a_row_left(
+    grouped: Callable[..., Grouped], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = grouped(WAYS["by keys on Spark"])
+    made.land(0, [{**ROW, "id": id_, "user": user} for id_, user in ((1, "a"), (2, "a"), (3, "b"))])
+    made.pipeline.run()
+    made.land(1, [{**ROW, "id": 1, "user": "b"}])
+    made.pipeline.run()
+    as_it_was = Update("user = 'a'", {"n": "2", "total": "4", "_fk_batch": "0"})
+    for mutation, wrong in (({}, 0), ({"aggregated": as_it_was}, 1)):
+        with mutated(monkeypatch, mutation):
+            found = violations(made.pipeline, AggregateStage.AGGREGATED, BatchRange.of(1)).findings
+            assert found["row_is_that_of_the_table"].value == wrong
 
 
 @pytest.mark.slow
