@@ -29,6 +29,7 @@ from fk_pipeline.store.sizes import MEASURED
 
 TWO = SideSpec.model_validate({"path": "x", "schema": "A INT, b STRING, v INT", "key": ["A", "b"]})
 ONE = SideSpec.model_validate({"path": "x", "schema": "k STRING", "key": "k"})
+PLACED = SideSpec.model_validate({"path": "x", "schema": "v INT", "contents": "events"})
 
 
 def test_a_key_is_said_in_one_text() -> None:
@@ -40,6 +41,9 @@ def test_a_key_is_said_in_one_text() -> None:
     assert parse_key("K=a", ONE) == {"k": "a"}
     with pytest.raises(UsageError, match=r"--key: '1' is no key of 2 columns"):
         parse_key("1", TWO)
+    assert parse_key("7/landing/x/7.jsonl/1", PLACED) == {"event": "7/landing/x/7.jsonl/1"}
+    with pytest.raises(UsageError, match="BATCH/FILE/LINE"):
+        parse_key("7.jsonl:1", PLACED)
     assert is_key({"k": "it's"}, ONE) == "`k` = TRY_CAST('it\\'s' AS STRING)"
     assert is_key({"A": "1", "b": "x"}, TWO, k.pk).startswith("`_fk_pk_A` = TRY_CAST('1' AS INT) AND `_fk_pk_b` = ")
     assert (shown({"A": 1, "b": "x"}), shown({"k": "a"}), shown(None)) == ("A=1,b=x", "a", "-")

@@ -10,11 +10,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fk_pipeline.errors import UsageError
-from fk_pipeline.spec.inputs import RESULT_KEY, SideSpec
+from fk_pipeline.spec.inputs import EVENT_COLUMN, RESULT_KEY, SideSpec
 from fk_pipeline.spec.sql import Column, quote, text
 
 _BARE = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "BOOLEAN")
 """The types whose values JSON has without quotes."""
+
+
+_PLACE = re.compile(r"\d+/.+/\d+")
+"""The place of an event: batch, file and line."""
 
 
 def parse_key(said: str, side: SideSpec, option: str = "--key") -> dict[str, str]:
@@ -26,13 +30,20 @@ def parse_key(said: str, side: SideSpec, option: str = "--key") -> dict[str, str
         option: the option with the key, for the message.
 
     Raises:
-        UsageError: the text does not have the columns of the key.
+        UsageError: the text does not have the columns of the key, or is no place of an event without a key.
     """
     if side.key_of_result and not said.startswith("{"):
         parts = parse_columns_of_key(said, side.key_parts, option)
         fields = (f"{json.dumps(c.name)}:{_json(parts[c.name], c)}" for c in side.key_parts)
         return {RESULT_KEY: f"{{{','.join(fields)}}}"}
-    return parse_columns_of_key(said, side.key_columns, option)
+    key = parse_columns_of_key(said, side.key_columns, option)
+    if side.keyed_by_place and not _PLACE.fullmatch(key[EVENT_COLUMN.name]):
+        raise UsageError(
+            f"{option}: {said!r} is no event: one without a key is known by its place",
+            fix=f"{option} BATCH/FILE/LINE, for example {option} 1/landing/clicks/1.jsonl/2; column "
+            f"{EVENT_COLUMN.name} of the table of the events has these",
+        )
+    return key
 
 
 def _json(value: str, column: Column) -> str:
