@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from fk_pipeline.cdc.landing import READER_VERSION, READERS_KEPT, Discovery
+from fk_pipeline.cdc.landing import READER_VERSION, Discovery
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import EnvironmentNotFit, LeftToSpark, StateError, UsageError
@@ -101,8 +101,8 @@ class OpenPipeline:
 
         budget = self.spec.settings.max_fan_out
         limits = {} if budget is None else {FAN_OUT_WITHIN_BUDGET: budget}
-        given = READER_VERSION, limits, READERS_KEPT
-        return Ledger(self.spec.home, self.spec.definition, *given, places=landing_places(self.spec))
+        kind, places = self.spec.definition, landing_places(self.spec)
+        return Ledger(self.spec.home, kind, READER_VERSION, limits, places=places)
 
     def ledger(self) -> Ledger:
         """Returns the ledger as it is now; needs no Spark.

@@ -29,10 +29,6 @@ READER_VERSION = "4"
 """Version of the readers. Raise it when the same files would give other rows: every batch is then read again before its
 state is trusted."""
 
-READERS_KEPT = ("2", "3")
-"""Older versions whose rows stay trusted until the next rebuild, because few pipelines have other rows by them. Version
-2 read a number with a fraction in JSON as a double; both took a bare number for a day (`engine.inexact`)."""
-
 
 def batch_of(path: str, side: SideSpec) -> BatchId | None:
     """Returns the batch in a file's name; None if it has none (the file then gets a batch in order of arrival).

@@ -10,7 +10,6 @@ from fk_pipeline.blocks.unsent import never_sent
 from fk_pipeline.cli.plan import forecast_as_json, notices_as_json
 from fk_pipeline.console import print_lines, print_table, tell
 from fk_pipeline.contract import loaded
-from fk_pipeline.engine.inexact import inexact
 from fk_pipeline.identity import QUARANTINING
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import PipelineSpec
@@ -55,10 +54,6 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         **_last_runs(pipeline.spec, ledger),
         "quarantined": quarantined,
         "errors": errors,
-        "inexact": [
-            {"side": one.side, "batches": list(one.batches), "columns": list(one.columns), "text": one.text}
-            for one in inexact(pipeline.spec, ledger)
-        ],
         "never_sent": [
             {"side": one.side, "column": one.column, "batches": list(one.batches), "text": str(one)}
             for one in never_sent(pipeline.spec, ledger)
@@ -141,7 +136,7 @@ def print_status(found: dict[str, Any], file: Path) -> None:
     for what in ("new_files", "changed_files"):
         if found[what]:
             tell(f"{what.replace('_', ' ')}: {found[what]:,}")
-    print_lines(f"note: {one['text']}" for one in [*found["notices"], *found["inexact"]])
+    print_lines(f"note: {one['text']}" for one in found["notices"])
     print_lines(f"warning: {one['text']}" for one in found["never_sent"])
     if found["quarantined"]:
         tell(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine {file}' lists them")

@@ -10,7 +10,6 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import changelog, evaluate, key_of_record, mark_last, mark_only
 from fk_pipeline.blocks.drift import DRIFT, Watch
 from fk_pipeline.blocks.holes import packed
-from fk_pipeline.cdc.landing import READERS_KEPT
 from fk_pipeline.cdc.names import linked, real, strange
 from fk_pipeline.cdc.reader import format_of, line_numbers, read_records, shape_of
 from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
@@ -179,8 +178,7 @@ class Landing:
         """Returns warnings about snapshots that have come after changes and lose against them."""
         if self._precedes is None:
             return []
-        older = {*self.ledger.due.read_by(self.stage, READERS_KEPT)}  # they did not count the rows of snapshots
-        known = {int(b): self.ledger.state(self.stage, b).counts for b in self.ledger.batches if b not in older}
+        known = {int(b): self.ledger.state(self.stage, b).counts for b in self.ledger.batches}
         return refusals.about_second_snapshots(self.side, {**known, **self.counts}, self.counts)
 
     def _failed_once_filled(self, records: DataFrame, failed: DataFrame) -> DataFrame:

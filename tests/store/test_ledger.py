@@ -166,18 +166,6 @@ def test_a_new_version_of_the_reader_makes_every_batch_due(home: str) -> None:
     assert due(open_ledger(home, reader="2")) == {"left_changelog": [0]}
 
 
-def test_rows_of_an_older_reader_that_is_kept_stay_until_the_batch_runs_again(home: str) -> None:
-    ledger = open_ledger(home)
-    land(ledger, 0)
-    run_all(ledger, 0)
-    newer = Ledger(home, FOREIGN_KEY, "2", kept=["1"])
-    assert due(newer) == {}
-    assert newer.due.read_by(LEFT, ("1",)) == [0]
-    assert run(newer, LEFT, 0) == {0: 1}
-    assert newer.due.read_by(LEFT, ("1",)) == []
-    assert due(Ledger(home, FOREIGN_KEY, "3", kept=["1"]))["left_changelog"] == [0]
-
-
 def test_a_side_without_files_has_nothing_to_read(home: str) -> None:
     ledger = open_ledger(home)
     land(ledger, 0, side=Side.RIGHT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from fk_pipeline.contract import Kind
@@ -72,7 +71,7 @@ class StoredReading:
 class Due:
     """Decides which stage must run for which batch, from its input, its runs and the runs of the stages upstream."""
 
-    def __init__(self, kind: Kind, files: FileLog, runs: RunLog, reading: Reading, kept: Sequence[str]) -> None:
+    def __init__(self, kind: Kind, files: FileLog, runs: RunLog, reading: Reading) -> None:
         """Takes the input that each stage would read now, and the input that it has read.
 
         Args:
@@ -80,10 +79,9 @@ class Due:
             files: the batches.
             runs: the inputs that were read.
             reading: the input that would be read now.
-            kept: older versions of the reader; their rows stay until other data lands or a rebuild runs.
         """
         self._upstream = {stage.name: stage.upstream for stage in kind.stages}
-        self._files, self._runs, self.reading, self._kept = files, runs, reading, kept
+        self._files, self._runs, self.reading = files, runs, reading
 
     def why(self, stage: str, batch: int) -> str | None:
         """Returns why the stage must run (again) for a batch of the ledger; None if it need not."""
@@ -95,7 +93,7 @@ class Due:
         if state.last_event == "started":
             return "a run was killed, or goes on"
         reading = self.reading(stage, batch)
-        if not self.is_kept(state.input, reading):
+        if state.input != reading:
             if batch in self._files.removed:
                 return "withdrawn"
             return "lines of it were corrected" if _files_in(state.input) == _files_in(reading) else "its files changed"
@@ -127,15 +125,6 @@ class Due:
         found = set(self._upstream[stage])
         return found.union(*(self.all_upstream(up) for up in found))
 
-    def is_kept(self, read: str | None, reading: str) -> bool:
-        """Returns whether the input is unchanged, or differs only in the reader, whose rows may stay."""
-        same = without_reader(read) == without_reader(reading)
-        return read == reading or (_reader_of(read) in self._kept and same)
-
-    def read_by(self, stage: str, readers: Collection[str]) -> list[BatchId]:
-        """Returns the batches whose rows one of some versions of the reader wrote."""
-        return [b for b in self._files.batches if _reader_of(self._runs.state(stage, b).input) in readers]
-
 
 def without_reader(reading: str | None) -> list[str]:
     """Returns the parts of an input text about files and corrections, without the version of the reader."""
@@ -146,8 +135,3 @@ def without_reader(reading: str | None) -> list[str]:
 def _files_in(reading: str | None) -> list[str]:
     """Returns the parts of an input text about files and the version of the reader, without corrections."""
     return (reading or "").split(":")[:2]
-
-
-def _reader_of(reading: str | None) -> str:
-    """Returns the version of the reader in an input text; empty where nothing was read."""
-    return next(iter((reading or "").split(":")[1:2]), "")

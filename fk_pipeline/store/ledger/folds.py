@@ -80,7 +80,7 @@ class FoldLog:
     def keeps_stored(self, stage: str, batch: int) -> bool:
         """Returns whether the batch was folded and only the reader has changed: its stored partition then stays."""
         read = self._runs.state(stage, batch).input
-        new = bool(read) and not self._due.is_kept(read, self._due.reading(stage, batch))
+        new = bool(read) and read != self._due.reading(stage, batch)
         return new and batch in self.of(stage) and not self._is_restated(stage, batch)
 
     def stays_folded(self, stage: str, batch: int) -> bool:

@@ -57,7 +57,6 @@ class Ledger:
         kind: Kind,
         reader: str = "",
         limits: Mapping[str, int] | None = None,
-        kept: Sequence[str] = (),
         source: Source = Source.LANDING,
         places: Mapping[Side, LandingPlace] | None = None,
     ) -> None:
@@ -68,14 +67,13 @@ class Ledger:
             kind: the kind of join: which stages make which due, which read landing files, and which tables they write.
             reader: the version of the reader of landing files.
             limits: per approval check, the largest value that needs no approval.
-            kept: older versions of the reader; their rows stay until other data lands or a rebuild runs.
             source: the input of the stages that read landing files: the landing files, or the stored changelogs.
             places: where the files of each side land now; default: their paths are as the ledger has them.
         """
         self.home, self.kind, self.entries = home.rstrip("/"), kind, Entries(home)
         self.upstream = {stage.name: stage.upstream for stage in kind.stages}
         self.inputs = {one.stage: one.name for one in kind.logged}
-        self._reader, self._limits, self._kept, self._source = reader, limits or {}, kept, source
+        self._reader, self._limits, self._source = reader, limits or {}, source
         self._places = places or {}
         self.refresh()
 
@@ -120,7 +118,7 @@ class Ledger:
         self.corrections = CorrectionLog(entries, self.files.names)
         landing = LandingReading(kind, self.files, self.corrections, self._reader)
         reading = landing if self._source is Source.LANDING else StoredReading(kind, self.runs, landing)
-        self.due = Due(kind, self.files, self.runs, reading, self._kept)
+        self.due = Due(kind, self.files, self.runs, reading)
         self.folds = FoldLog(entries, kind, self.runs, self.due, self.rebuilds)
         parts_of_checks = (self.files, self.runs, self.due, self.corrections, self.rebuilds, self.folds)
         self.checks = Checks(entries, kind, *parts_of_checks, self._limits)
@@ -167,7 +165,7 @@ class Ledger:
 
     def at(self, home: str, source: Source) -> Ledger:
         """Returns the ledger in another place, with the same kind and reader as this one; it requires no approvals."""
-        return Ledger(home, self.kind, self._reader, kept=self._kept, source=source, places=self._places)
+        return Ledger(home, self.kind, self._reader, source=source, places=self._places)
 
     def adopt(self, other: Ledger, stages: Iterable[str], source: Source) -> None:
         """Takes over the runs of some stages, and the fields, that a copy has recorded since it was made. Idempotent.
