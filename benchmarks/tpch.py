@@ -139,9 +139,9 @@ class Bench:
     def load(self, number: int) -> None:
         """Loads a query; Spark runs it before, as the first run of a query in a session compiles it."""
         pipeline, found = self.pipelines[number], self.found.setdefault(number, Measured())
-        topology = pipeline.plan().topology
-        assert topology is not None
-        ways = dict(told.groups() for told in map(_WAY.match, topology.after) if told)
+        blocks = pipeline.plan().blocks
+        assert blocks is not None
+        ways = dict(told.groups() for told in map(_WAY.match, blocks.lines) if told)
         found.ways = {block: ways.get(block, "") for block in pipeline.spec.definition.stage_names}
         self.spark(number)
         found.load = seconds(pipeline.run)

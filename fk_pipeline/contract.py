@@ -226,17 +226,26 @@ class Topology:
         rules: the rules.
         before: the operators without them.
         after: the operators with those that apply.
-        sql: per stage that computes SQL, that SQL over all rows of what it reads; empty if there is none.
-        notes: what a user must know besides, in sentences.
-        heading: what the operators are called.
     """
 
     rules: tuple[AppliedRule, ...]
     before: tuple[str, ...]
     after: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The tables of a pipeline that a refresh keeps up to date.
+
+    Attributes:
+        lines: each with the way in which it is kept up to date and the tables that it reads, as a tree.
+        sql: per block its SQL over all rows of what it reads; empty if that is not told.
+        notes: what a user must know besides, in sentences.
+    """
+
+    lines: tuple[str, ...]
     sql: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    heading: str = "Operators"
 
 
 @dataclass(frozen=True)
@@ -394,6 +403,7 @@ class Kind:
             the tables that have taken their places already: per id and version there, id and version in place. It
             returns the metadata for the commit that puts the table in place; empty: without any.
         topology: reference to a function of a pipeline that returns its `Topology`; empty if there are no rules.
+        blocks: reference to a function of a pipeline that returns its `Blocks`; empty if it has none.
         forecasts: reference to a function of pipeline, ledger, the files (`identity.LandedFile`) that a discovery found
             and did not record, and the due stages, that returns the `Forecast` of each of these by name; empty: none is
             made.
@@ -432,6 +442,7 @@ class Kind:
     standing: str = ""
     carried: str = ""
     topology: str = ""
+    blocks: str = ""
     forecasts: str = ""
     forecast_of: str = ""
     closing: str = ""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fk_pipeline.cdc.landing import Discovery
-from fk_pipeline.contract import Forecast, Role, Topology, loaded
+from fk_pipeline.contract import Blocks, Forecast, Role, Topology, loaded
 from fk_pipeline.engine.behind import Lag, due_by
 from fk_pipeline.engine.evolution import to_read_again
 from fk_pipeline.engine.fingerprints import can_be_finished, columns_to_add, finishing, needed_rebuild, stale_parts
@@ -50,6 +50,8 @@ class Plan:
     """The name in Spark's catalog under which a run registers the result; None: under none."""
     topology: Topology | None = None
     """The operators, and the rules that apply to them, if the kind of join has such rules."""
+    blocks: Blocks | None = None
+    """The tables that a refresh keeps up to date, if the kind has any."""
 
     @property
     def due(self) -> int:
@@ -97,9 +99,10 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
         if forecast is not None:
             changes, choice = forecast.changed_rows, Choice(FULL if forecast.full else INCREMENTAL, forecast.why)
         plans.append(StagePlan(name, why, ranges, files, changes, choice.strategy, choice.reason, forecast))
-    topology = spec.definition.topology
-    shown = loaded(topology)(spec) if topology else None
-    return Plan(stale, fix, found, tuple(plans), spec.register_, shown)
+    topology, blocks = (
+        loaded(told)(spec) if told else None for told in (spec.definition.topology, spec.definition.blocks)
+    )
+    return Plan(stale, fix, found, tuple(plans), spec.register_, topology, blocks)
 
 
 def _nameable(spec: PipelineSpec, stage: str, ledger: Ledger) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 from fk_pipeline.cdc.notices import Notice
 from fk_pipeline.cdc.table_versions import shown_file
 from fk_pipeline.console import print_lines, print_table, tell
-from fk_pipeline.contract import Forecast, Topology
+from fk_pipeline.contract import Blocks, Forecast, Topology
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import LandedFile
 from fk_pipeline.plan import Plan, StagePlan
@@ -36,6 +36,7 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
         **({} if plan.registers is None else {"registers": plan.registers}),
         "due": sum(len(stage.why) for stage in stages),
         **({} if plan.topology is None else {"topology": asdict(plan.topology)}),
+        **({} if plan.blocks is None else {"blocks": asdict(plan.blocks)}),
         "stages": [
             {
                 "stage": stage.stage,
@@ -63,12 +64,17 @@ def forecast_as_json(forecast: Forecast) -> dict[str, Any]:
 def print_topology(topology: Topology) -> None:
     """Prints the optimisation rules, and the operators without and with those that apply."""
     rules = [[one.rule, "yes" if one.applied else "no", one.why] for one in topology.rules]
-    if rules:
-        print_table(["rule", "applied", "why"], rules)
-    print_lines([f"{topology.heading}:", *(f"  {line}" for line in topology.before)])
+    print_table(["rule", "applied", "why"], rules)
+    print_lines(["Operators:", *(f"  {line}" for line in topology.before)])
     if topology.after != topology.before:
         print_lines(["With the rules that apply:", *(f"  {line}" for line in topology.after)])
-    print_lines(f"note: {note}" for note in topology.notes)
+    tell()
+
+
+def print_blocks(blocks: Blocks) -> None:
+    """Prints how each block is kept up to date, and what else is to be known."""
+    print_lines(["Blocks, each with the tables that it reads:", *(f"  {line}" for line in blocks.lines)])
+    print_lines(f"note: {note}" for note in blocks.notes)
     tell()
 
 
@@ -78,7 +84,7 @@ def print_sql(plan: Plan, file: str) -> None:
     Raises:
         UsageError: the stages compute none.
     """
-    sql = plan.topology.sql if plan.topology is not None else {}
+    sql = plan.blocks.sql if plan.blocks is not None else {}
     if not sql:
         raise UsageError("--sql prints the blocks of a query, and this is none", where=file)
     for name, text in sql.items():
@@ -108,6 +114,8 @@ def print_plan(plan: Plan) -> None:
         tell(f"note: {notice}")
     if plan.topology is not None:
         print_topology(plan.topology)
+    if plan.blocks is not None:
+        print_blocks(plan.blocks)
     if plan.registers is not None:
         tell(f"A run registers the result in Spark's catalog as {plan.registers}.")
     if not plan.due:

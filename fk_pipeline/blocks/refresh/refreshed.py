@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from fk_pipeline.blocks.select.block import Block, Query
+from fk_pipeline.contract import loaded
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.store.schemas import Table
 
@@ -61,3 +62,10 @@ class OverTables:
     def refresh(self: Any) -> Literal["auto", "full"]:
         """How the result is brought to the newest versions of the tables: by `settings.strategy`."""
         return "full" if self.settings.strategy_of(self.definition.result_stage) == "full" else "auto"
+
+
+def declared_blocks(spec: Any) -> tuple[dict[str, Table], tuple[Block, ...]]:
+    """Returns the tables of a pipeline by name, and its blocks in running order, as far as the file alone tells."""
+    tables = {table.name: table for table in loaded(spec.definition.declared_layout)(spec).tables}
+    names = [block.name for block in spec.blocks.blocks] or [spec.definition.result_stage]
+    return tables, tuple(spec.block_of(name, tables.__getitem__) for name in names)

@@ -80,7 +80,7 @@ def _is_hashed(spec: Refreshed, declared: Mapping[str, Table], block: Block) -> 
     """
     if block.unit in _HASHED or block.laterals:
         return True
-    kinds = {one.name: _types(spec, declared, one.relation) for one in block.aliases}
+    kinds = {one.name: column_types(spec, declared, one.relation) for one in block.aliases}
     for one in [one for one in block.aliases[1:] if not one.is_single]:
         own, others = kinds[one.name], kinds[one.parent]
         by = {name for name, of in one.equal if own[name] == others[of] and is_compared_as_stored(own[name])}
@@ -89,7 +89,7 @@ def _is_hashed(spec: Refreshed, declared: Mapping[str, Table], block: Block) -> 
     return False
 
 
-def _types(spec: Refreshed, tables: Mapping[str, Table], relation: str) -> dict[str, str]:
+def column_types(spec: Refreshed, tables: Mapping[str, Table], relation: str) -> dict[str, str]:
     """Returns the types of the columns of a relation, by their names in lower case."""
     side = spec.inputs.get(relation)
     columns = tables[relation].columns if side is None else typed_columns(side.columns)
@@ -214,7 +214,7 @@ def _declared_numbers(spec: Refreshed, tables: Mapping[str, Table], block: Block
     sums = sums_of(block)
     if sums is None:
         return ()
-    kinds = {one.name: _types(spec, tables, one.relation) for one in block.aliases}
+    kinds = {one.name: column_types(spec, tables, one.relation) for one in block.aliases}
     for number in sums.summed:
         for column in block.read_by(sums.arguments[number]):
             if kinds.get(column.table, {}).get(column.name.lower()) in ("FLOAT", "DOUBLE"):

@@ -151,4 +151,5 @@ AGGREGATE = Kind(
     declared_layout=f"{_HERE}.layout:declared_layout",
     meaning=f"{_HERE}.tables:meaning",
     carried=f"{_REFRESH}.facts:carried",
+    blocks=f"{_REFRESH}.told:blocks",
 )

@@ -13,8 +13,8 @@ from fk_pipeline.blocks.refresh.refreshed import OverTables
 from fk_pipeline.blocks.select.block import Block
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate.block import block_of
-from fk_pipeline.kinds.aggregate.kind import START, WINDOW_END, WINDOW_START, AggregateStage
-from fk_pipeline.kinds.aggregate.windows import DAY_MICROS, windows_of
+from fk_pipeline.kinds.aggregate.kind import AT, START, WINDOW_END, WINDOW_START, AggregateStage
+from fk_pipeline.kinds.aggregate.windows import DAY_MICROS, MICROS, windows_of
 from fk_pipeline.spec.base import Frozen, Strings, problem
 from fk_pipeline.spec.clock import Zone
 from fk_pipeline.spec.durations import Span, micros, span
@@ -138,8 +138,13 @@ class AggregateSpec(OverTables, PipelineSpec):
         return tuple(Output(one.name or "", one.text, one.plain) for one in parsed)
 
     def block_of(self, _: str, table_of: Callable[[str], Any]) -> Block:
-        """Returns the result as a block; `table_of` returns the declaration of a table."""
-        return block_of(self, windows_of(self, dict(table_of(AggregateStage.TABLE).columns)))
+        """Returns the result as a block; `table_of` returns the declaration of a table.
+
+        Times of which it does not tell the type (`declared_layout`) are taken for TIMESTAMP.
+        """
+        types = dict(table_of(AggregateStage.TABLE).columns)
+        known = types if types.get(AT, "").upper() in MICROS else {AT: "TIMESTAMP"}
+        return block_of(self, windows_of(self, known))
 
     @property
     def computes(self) -> bool:

@@ -1,12 +1,23 @@
-"""What a user must know of a query that is not as it may seem: blocks, unread inputs, ORDER BY. No Spark."""
+"""What `plan` tells of a query: its blocks, and what is not as it may seem: unread inputs, ORDER BY. No Spark."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import sqlglot
 
+from fk_pipeline.blocks.refresh import told
 from fk_pipeline.blocks.refresh.advice import advice_on
+from fk_pipeline.contract import Blocks
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.spec.sql import DIALECT
+
+
+def blocks(spec: QuerySpec) -> Blocks:
+    """Returns the blocks of a query as a tree, the SQL of each over all rows, and what else a user must know."""
+    found = spec.blocks.blocks
+    sql = {block.name: block.of({one.name: one.relation for one in block.aliases}) for block in found}
+    return replace(told.blocks(spec), sql=sql, notes=advice(spec))
 
 
 def advice(spec: QuerySpec) -> tuple[str, ...]:

@@ -188,4 +188,5 @@ WINDOW = Kind(
     topology=f"{_HERE}.topology:topology",
     closing=f"{_HERE}.closing:OldEvents",
     carried=f"{_REFRESH}.facts:carried",
+    blocks=f"{_REFRESH}.told:blocks",
 )

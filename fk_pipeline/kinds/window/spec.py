@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 from fk_pipeline.blocks.refresh.refreshed import OverTables
 from fk_pipeline.blocks.select.block import Block
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.window.block import block_of
-from fk_pipeline.kinds.window.kind import WindowStage
-from fk_pipeline.kinds.window.spans import Spans
+from fk_pipeline.kinds.window.block import Clocks, block_of
+from fk_pipeline.kinds.window.kind import TIME, WindowStage
+from fk_pipeline.kinds.window.spans import GREATEST, UNITS_PER_SECOND, Spans
 from fk_pipeline.spec.base import Frozen, StringList, problem
 from fk_pipeline.spec.durations import SignedSpan, Span, signed, span
 from fk_pipeline.spec.inputs import SideSpec, check_row_expression
@@ -123,8 +123,13 @@ class WindowSpec(OverTables, JoinSpec):
         return signed(self.within.after)
 
     def block_of(self, _: str, table_of: Callable[[str], Any]) -> Block:
-        """Returns the result as a block in which every row is closed; `table_of` returns the declaration of a table."""
-        return block_of(self, Spans.of_state(self, table_of(WindowStage.LEFT_TABLE)))
+        """Returns the result as a block in which every row is closed; `table_of` returns the declaration of a table.
+
+        Times of which it does not tell the type (`declared_layout`) are taken for TIMESTAMP.
+        """
+        kind = dict(table_of(WindowStage.LEFT_TABLE).columns)[TIME].upper()
+        spans = Spans.of(self, kind if kind in UNITS_PER_SECOND else "TIMESTAMP")
+        return block_of(self, spans, Clocks(None, GREATEST) if self.waits else None)
 
     def result_key_outputs(self) -> Sequence[tuple[str, str | None, bool]]:
         """Returns both keys; one of them is null in a row that stands alone."""

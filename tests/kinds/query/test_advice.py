@@ -104,7 +104,7 @@ def test_a_change_far_from_the_anchor_says_its_way_and_full_is_whole(folder: Pat
 )
 def test_what_is_not_as_it_may_seem_is_a_note(folder: Path, query: str, note: str | None) -> None:
     found: dict[str, Any] = json.loads(planned(folder, query, "", "--format", "json"))
-    notes = found["topology"]["notes"]
+    notes = found["blocks"]["notes"]
     assert len(notes) == (note is not None), notes
     if note is not None:
         assert re.search(note, notes[0])

@@ -1,43 +1,47 @@
-"""What `plan` tells of a query: its blocks as a tree, how each is kept up to date, and its SQL. No Spark."""
+"""What `plan` tells of the blocks of a pipeline: how each is kept up to date, over which tables. No Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from sqlglot import exp
 
 from fk_pipeline.blocks.refresh.advice import plain
+from fk_pipeline.blocks.refresh.refreshed import Refreshed, declared_blocks
 from fk_pipeline.blocks.refresh.sums import ROWS, Sums, sums_of
+from fk_pipeline.blocks.refresh.tables import column_types
 from fk_pipeline.blocks.select.block import Alias, Block, Unit
 from fk_pipeline.blocks.select.generators import shown_call
-from fk_pipeline.contract import Topology
-from fk_pipeline.kinds.query.advice import advice
-from fk_pipeline.kinds.query.spec import QuerySpec
-from fk_pipeline.kinds.query.tables import declared_layout
+from fk_pipeline.contract import Blocks
+from fk_pipeline.spec.model import UNKNOWN_TYPE
+from fk_pipeline.spec.sql import DIALECT
+from fk_pipeline.store.schemas import Table
 
 _MOST_SHOWN = 100
 """The most characters of a condition that a line shows."""
 
 
-def topology(spec: QuerySpec) -> Topology:
-    """Returns the blocks as a tree, from the result to the inputs, the SQL of each over all rows, and notes."""
-    query = spec.blocks
-    lines = tuple(_tree(spec, {block.name: block for block in query.blocks}, query.blocks[-1].name, ""))
-    names = {block.name: block.of({one.name: one.relation for one in block.aliases}) for block in query.blocks}
-    return Topology((), lines, lines, names, advice(spec), "Blocks, each with the tables that it reads")
+def blocks(spec: Any) -> Blocks:
+    """Returns the blocks of a pipeline as a tree, from the result to the tables that it is made of."""
+    tables, found = declared_blocks(spec)
+    return Blocks(tuple(_tree(spec, tables, {block.name: block for block in found}, found[-1].name, "")))
 
 
-def _tree(spec: QuerySpec, blocks: dict[str, Block], name: str, margin: str) -> Iterator[str]:
-    block = blocks[name]
-    yield f"{margin}{name}: {how(spec, block)}"
+def _tree(
+    spec: Refreshed, tables: Mapping[str, Table], found: Mapping[str, Block], name: str, margin: str
+) -> Iterator[str]:
+    block = found[name]
+    yield f"{margin}{name}: {how(spec, tables, block)}"
     for one in block.aliases:
         named = one.relation if one.name == one.relation else f"{one.relation} as {one.name}"
         yield f"{margin}  {named}: {_joined(block, one)}"
-        if one.relation in blocks:
-            yield from _tree(spec, blocks, one.relation, f"{margin}    ")
+        if one.relation in found:
+            yield from _tree(spec, tables, found, one.relation, f"{margin}    ")
     for part in block.parts:
         for lateral in part.laterals:
-            made = _cut(plain(shown_call(lateral)))
+            call = plain(shown_call(lateral))
+            made = call if len(call) <= _MOST_SHOWN else f"{call.partition('(')[0]}(...)"
             yield f"{margin}  {lateral.alias}: rows that {made} makes of each joined row"
 
 
@@ -52,15 +56,20 @@ def _joined(block: Block, alias: Alias) -> str:
         conditions = " or ".join(_cut(plain(condition)) for _, condition in compared)
         return f"one row, joined to every row; a change of it touches those for which {conditions} changes"
     on = _cut(plain(" AND ".join(alias.path)))
+    if alias.near is not None:
+        equal = [f"{alias.name}.{own} = {alias.parent}.{of}" for own, of in alias.equal]
+        on = f"{_cut(' AND '.join(equal))} and near numbers in {alias.near.column}"
     *between, anchor = [one.name for one in block.steps(alias)[1:]]
     over = f"over {', '.join(between)} " if between else ""
     without = f", and where it is joined to rows that have none of {alias.parent} the whole is computed"
     traced = f"a change of it is traced {over}to {anchor}{without if alias.may_match_none else ''}"
+    if alias.how == "ANTI":
+        return f"no row of it matches on {on}; {traced}"
     return f"{'left ' if alias.how else ''}joined on {on}; {traced}"
 
 
-def how(spec: QuerySpec, block: Block) -> str:
-    """Returns how a block is kept up to date, and why in this way."""
+def how(spec: Refreshed, tables: Mapping[str, Table], block: Block) -> str:
+    """Returns how a block is kept up to date, and why in this way; `tables` are those of the pipeline, as declared."""
     if spec.refresh == "full":
         return "whole: all rows are computed with every change, as refresh is full"
     if block.unit is Unit.ROW:
@@ -68,8 +77,8 @@ def how(spec: QuerySpec, block: Block) -> str:
             return f"by row: a changed row of {block.anchor.name} is computed again, and no other"
         return f"by row: of {block.anchor.name} the rows that a change is joined to are joined again, and no others"
     if block.unit is Unit.UNION:
-        return "by row: of each part of the UNION the rows that a change is joined to are joined again, and no others"
-    values = _cut(plain(", ".join(block.values)))
+        return _by_part(block)
+    values = _cut(plain(", ".join(_shown(block, one) for one in block.by)))
     if block.unit is Unit.PARTITION:
         if not values:
             return f"whole: {_why_one(block)}, so all rows are one partition, and ranked again with every change"
@@ -78,9 +87,10 @@ def how(spec: QuerySpec, block: Block) -> str:
             "window function looks at all of them"
         )
     sums = sums_of(block)
-    if sums is not None and ROWS in declared_layout(spec)[block.name].names:
+    if sums is not None and ROWS in tables[block.name].names:
         of = f"groups of {values}" if values else "one group of all rows"
-        also = "" if _is_surely_exact(spec, sums, block) else "; by group if a sum turns out to be of DOUBLE or FLOAT"
+        is_sure = _is_surely_exact(spec, tables, sums, block)
+        also = "" if is_sure else "; by group if a sum turns out to be of DOUBLE or FLOAT"
         return (
             f"by arithmetic, in {of}: what changed rows gave is taken off, what they give now is added, as COUNT, SUM "
             f"and AVG need no other row of the group{also}"
@@ -94,18 +104,33 @@ def how(spec: QuerySpec, block: Block) -> str:
     )
 
 
+def _by_part(block: Block) -> str:
+    """Returns how a UNION ALL is kept up to date."""
+    parts, moving = len(block.branches), dict.fromkeys(one.anchor.name for one in block.branches if one.moving)
+    of = f"each of {parts} parts" if parts > 1 else block.anchor.name
+    passed = f", and of {' and '.join(moving)} those that the clock passes" if moving else ""
+    return f"by row: of {of} the rows that a change is joined to are joined again{passed}, and no others"
+
+
+def _shown(block: Block, value: exp.Expr) -> str:
+    """Returns a value of groups or partitions; a column of the pipeline's own by the name that it is selected under."""
+    if not (isinstance(value, exp.Column) and value.name.startswith("_fk_")):
+        return value.sql(DIALECT)
+    of = (one.alias for one in block.tree.selects if {*one.find_all(exp.Column)} == {value})
+    return next((name for name in of if not name.startswith("_fk_")), value.name)
+
+
 def _why_one(block: Block) -> str:
     limited = block.anchor.name == "_rows"
     return "LIMIT chooses among all rows" if limited else "there is no PARTITION BY that all window functions have"
 
 
-def _is_surely_exact(spec: QuerySpec, sums: Sums, block: Block) -> bool:
+def _is_surely_exact(spec: Refreshed, tables: Mapping[str, Table], sums: Sums, block: Block) -> bool:
     """Returns whether summed values are whole numbers or decimals, as far as the pipeline file tells the types."""
-    relation = {one.name: one.relation for one in block.aliases}
+    kinds = {one.name: column_types(spec, tables, one.relation) for one in block.aliases}
     columns = [one for number in sums.summed for one in block.read_by(sums.arguments[number])]
-    return all(relation.get(one.table) in spec.inputs for one in columns) and not any(
-        "/" in sums.arguments[number] for number in sums.summed
-    )
+    told = [kinds.get(one.table, {}).get(one.name.lower(), UNKNOWN_TYPE.upper()) for one in columns]
+    return UNKNOWN_TYPE.upper() not in told and not any("/" in sums.arguments[number] for number in sums.summed)
 
 
 def _why_no_sums(block: Block) -> str:
