@@ -405,8 +405,8 @@ class Kind:
         topology: reference to a function of a pipeline that returns its `Topology`; empty if there are no rules.
         blocks: reference to a function of a pipeline that returns its `Blocks`; empty if it has none.
         forecasts: reference to a function of pipeline, ledger, the files (`identity.LandedFile`) that a discovery found
-            and did not record, and the due stages, that returns the `Forecast` of each of these by name; empty: none is
-            made.
+            and did not record, and per due stage about how many rows its batches bring (None: not known), that returns
+            the `Forecast` of each of these stages that a refresh runs, by name; empty: none is made.
         forecast_of: reference to a function of the metadata of the last commit to the main table of a stage that
             returns the `Forecast` which was made before that run; None if there is none.
         closing: reference to a function of a pipeline that does not keep everything (`PipelineSpec.keeps`); it returns

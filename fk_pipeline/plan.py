@@ -80,9 +80,11 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
     due = _due(ledger, found, again)
     known = sorted({*ledger.batches, *(batch for why in due.values() for batch in why)})
     estimate = _Estimate(ledger, found, due)
+    brought = {name: estimate.of(name, why) for name, why in due.items()}
     ahead: Mapping[str, Forecast] = {}
     if spec.definition.forecasts:
-        ahead = loaded(spec.definition.forecasts)(spec, ledger, found.discovered, [name for name in due if due[name]])
+        brings = {name: number for name, number in brought.items() if due[name]}
+        ahead = loaded(spec.definition.forecasts)(spec, ledger, found.discovered, brings)
     plans = []
     for definition in spec.definition.stages:
         name = definition.name
@@ -91,7 +93,7 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
         rows = ledger.logs.rows(f"{spec.home}/{definition.looks_up_in or name}")
         indexed = bool(definition.index) and ledger.logs.rows(f"{spec.home}/{definition.index}") > 0
         ranges = tuple(passes(why, known, spec.settings.max_batches_per_pass))
-        changes = estimate.of(name, why)
+        changes = brought[name]
         about = estimate.changed(why) if definition.index else changes
         wanted, named = spec.settings.strategy_of(name), _nameable(spec, name, ledger)
         choice = choose(definition, wanted, about, rows, indexed=indexed, nameable=named)

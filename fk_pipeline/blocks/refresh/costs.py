@@ -21,6 +21,7 @@ from typing import Any, Literal
 from sqlglot import exp
 
 from fk_pipeline.blocks.select.block import Block, Unit
+from fk_pipeline.contract import Forecast
 from fk_pipeline.store.logs import UNKNOWN_SIZE
 
 COSTS = "costs"
@@ -309,3 +310,12 @@ def decision_of(facts: Mapping[str, Any]) -> Decision | None:
     if not stored:
         return None
     return Decision(Way(stored["way"]), "", stored["seconds"], Numbers(**stored["numbers"]))
+
+
+def forecast_of(facts: Mapping[str, Any]) -> Forecast | None:
+    """Returns the forecast that was made before the run whose commit has some facts."""
+    decision = decision_of(facts)
+    if decision is None:
+        return None
+    full = decision.way is not Way.REFRESH
+    return Forecast(decision.way, full, decision.why, decision.numbers.changed, decision.seconds)

@@ -152,4 +152,6 @@ AGGREGATE = Kind(
     meaning=f"{_HERE}.tables:meaning",
     carried=f"{_REFRESH}.facts:carried",
     blocks=f"{_REFRESH}.told:blocks",
+    forecasts=f"{_REFRESH}.forecasts:forecasts",
+    forecast_of=f"{_REFRESH}.costs:forecast_of",
 )

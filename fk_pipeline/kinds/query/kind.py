@@ -47,7 +47,7 @@ QUERY = Kind(
     standing=f"{HERE}.tables:standing",
     carried=f"{REFRESH}.facts:carried",
     blocks=f"{HERE}.advice:blocks",
-    forecasts=f"{HERE}.forecasts:forecasts",
-    forecast_of=f"{HERE}.forecasts:forecast_of",
+    forecasts=f"{REFRESH}.forecasts:forecasts",
+    forecast_of=f"{REFRESH}.costs:forecast_of",
     named_inputs=True,
 )

@@ -189,4 +189,6 @@ WINDOW = Kind(
     closing=f"{_HERE}.closing:OldEvents",
     carried=f"{_REFRESH}.facts:carried",
     blocks=f"{_REFRESH}.told:blocks",
+    forecasts=f"{_REFRESH}.forecasts:forecasts",
+    forecast_of=f"{_REFRESH}.costs:forecast_of",
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fk_pipeline.blocks.landed_versions import newest_version
@@ -11,28 +12,27 @@ from fk_pipeline.blocks.refresh.costs import (
     Run,
     Way,
     decide,
-    decision_of,
     earlier_runs,
     numbers_of,
     predicted,
     share_of,
 )
+from fk_pipeline.blocks.refresh.refreshed import declared_blocks
 from fk_pipeline.blocks.refresh.since import changed_between, seen_then, why_another, why_lost
 from fk_pipeline.blocks.refresh.sums import ROWS, sums_of
 from fk_pipeline.blocks.refresh.tables import relation_keys
 from fk_pipeline.blocks.select.block import Block
 from fk_pipeline.cdc.table_versions import Seen, table_id
-from fk_pipeline.contract import Forecast
+from fk_pipeline.contract import Forecast, loaded
 from fk_pipeline.identity import LandedFile, Side
-from fk_pipeline.kinds.query.spec import QuerySpec
-from fk_pipeline.kinds.query.tables import declared_layout
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import READ, row_metadata
 from fk_pipeline.store.reader import ABSENT
+from fk_pipeline.store.schemas import Table
 
 
 def forecasts(
-    spec: QuerySpec, ledger: Ledger, discovered: Sequence[LandedFile], due: Collection[str]
+    spec: Any, ledger: Ledger, discovered: Sequence[LandedFile], due: Mapping[str, int | None]
 ) -> dict[str, Forecast]:
     """Returns what the next run of each due block should do and take, by the name of the block.
 
@@ -40,32 +40,32 @@ def forecasts(
         spec: the pipeline.
         ledger: its ledger.
         discovered: versions of inputs that the ledger does not have yet.
-        due: the blocks that are due, or will be.
+        due: the stages that are due, or will be, each with about how many rows its batches bring; None: not known. The
+            number of a block itself is not looked at.
     """
-    ahead = _Ahead(spec, ledger, discovered)
-    for block in spec.blocks.blocks:
+    tables, blocks = declared_blocks(spec)
+    brings = {name: number for name, number in due.items() if name not in [block.name for block in blocks]}
+    ahead = _Ahead(spec, ledger, discovered, tables, brings)
+    for block in blocks:
         if block.name in due:
             ahead.add(block)
     return ahead.forecasts
 
 
-def forecast_of(facts: Mapping[str, Any]) -> Forecast | None:
-    """Returns the forecast that was made before the run whose commit has some facts."""
-    decision = decision_of(facts)
-    if decision is None:
-        return None
-    full = decision.way is not Way.REFRESH
-    return Forecast(decision.way, full, decision.why, decision.numbers.changed, decision.seconds)
-
-
 class _Ahead:
-    """The forecasts of blocks, one after the other: what a block is expected to change, a later one has to read."""
+    """The forecasts of blocks, one after the other: what a stage is expected to change, a later one has to read."""
 
-    def __init__(self, spec: QuerySpec, ledger: Ledger, discovered: Sequence[LandedFile]) -> None:
-        self.spec, self.ledger = spec, ledger
-        self.tables = {table.name: table for table in declared_layout(spec).tables}
+    def __init__(
+        self,
+        spec: Any,
+        ledger: Ledger,
+        discovered: Sequence[LandedFile],
+        tables: Mapping[str, Table],
+        brings: Mapping[str, int | None],
+    ) -> None:
+        self.spec, self.ledger, self.tables = spec, ledger, tables
         self.inputs = {name: newest_version(spec, ledger, Side(name), discovered) for name in spec.inputs}
-        self.expected: dict[str, int | None] = {}
+        self.expected = {**brings}
         self.forecasts: dict[str, Forecast] = {}
 
     def add(self, block: Block) -> None:
@@ -78,17 +78,31 @@ class _Ahead:
         number = None if None in changed.values() else numbers.changed
         earlier = earlier_runs(facts, self.ledger.runs.seconds_after(block.name, facts.get(READ, ABSENT)))
         self.expected[block.name] = None if number is None else min(numbers.touched, max(numbers.stored, 1))
-        self.forecasts[block.name] = self._forecast(self._why_whole(facts, then, now), number, numbers, earlier)
+        clock = self._clock(block, facts)
+        forecast = self._forecast(self._why_whole(facts, clock, then, now), number, numbers, earlier)
+        if clock and not forecast.full:
+            forecast = replace(forecast, why=f"{forecast.why}; besides, the rows that the clock passes ({clock})")
+        self.forecasts[block.name] = forecast
 
     def _forecast(self, why: str, changed: int | None, numbers: Numbers, earlier: Sequence[Run]) -> Forecast:
         """Returns the forecast of a block; `why` it can be computed whole only, if so."""
         if why:
             way = Way.WHOLE if numbers.stored else Way.FIRST
-            return Forecast(way, True, why, changed, predicted(way, numbers, earlier))
+            is_known = changed is not None or numbers.read > 0
+            return Forecast(way, True, why, changed, predicted(way, numbers, earlier) if is_known else None)
         if changed is None:
             return Forecast(Way.REFRESH, False, "how much changed is not known before", None, None)
         found = decide(numbers, earlier, may_be_whole=self.spec.refresh != "incremental")
         return Forecast(found.way, found.way is Way.WHOLE, found.why, changed, found.seconds)
+
+    def _clock(self, block: Block, facts: Mapping[str, Any]) -> str | None:
+        """Returns what the last commit says of the clock of a block; empty if nothing; None if it has no clock.
+
+        How far the clock goes, only the rows tell that come.
+        """
+        if all(part.moving is None for part in block.parts):
+            return None
+        return ", ".join(f"{name} {text}" for name, text in loaded(self.spec.definition.standing)(facts).items())
 
     def _facts(self, name: str) -> dict[str, Any]:
         path = f"{self.spec.home}/{name}"
@@ -119,10 +133,14 @@ class _Ahead:
         if seen is not None and seen.is_clock:
             return 1
         path = f"{self.spec.home}/{name}" if name not in self.inputs else seen.location if seen is not None else ""
-        return self.ledger.logs.rows(path) if path else 0
+        return max(self.ledger.logs.rows(path) if path else 0, self.expected.get(name) or 0)
 
     def _why_whole(
-        self, facts: Mapping[str, Any], then: Mapping[str, Seen | None], now: Mapping[str, Seen | None]
+        self,
+        facts: Mapping[str, Any],
+        clock: str | None,
+        then: Mapping[str, Seen | None],
+        now: Mapping[str, Seen | None],
     ) -> str:
         """Returns why nothing but the whole is possible, as far as the logs tell; empty if a refresh is."""
         refused = "; refresh is incremental and refuses it" if self.spec.refresh == "incremental" else ""
@@ -130,5 +148,7 @@ class _Ahead:
             return "refresh is full"
         if not facts:
             return "for the first time"
+        if clock == "":
+            return "the clock that it stands for is not known"
         why = (why_another(name, then[name], after) or why_lost(name, then[name], after) for name, after in now.items())
         return next((one + refused for one in why if one), "")
