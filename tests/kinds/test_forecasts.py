@@ -93,7 +93,9 @@ def test_an_aggregate_is_planned_as_it_runs(tmp_path: Path, spark: SparkSession,
     assert [one[0] for one in last["facts"]["earlier"]] == ["first"]
 
 
-def test_a_windowed_join_is_planned_as_it_runs(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_windowed_join_is_planned_as_it_runs_and_counts_what_the_clock_passes(
+    tmp_path: Path, spark: SparkSession
+) -> None:
     made = Near(tmp_path, spark, join="left")
     made.land(0, [("a", 10), ("b", 10), ("c", 11), ("d", 12)], [("a", 10)])
     before = planned(made)
@@ -110,10 +112,12 @@ def test_a_windowed_join_is_planned_as_it_runs(tmp_path: Path, spark: SparkSessi
     beside = "; besides, the rows that the clock passes (clock 12, open rows 4)"
     assert due["reason"] == f"1 changed rows touch about 8{beside}" == due["forecast"]["why"]
     last = run(made)
-    assert (last["way"], last["changed_rows"]) == ("refresh", 1)
+    assert last["reason"].startswith("1 changed rows and 4 that the clock passed touch about 8")
+    assert (last["way"], last["changed_rows"], last["facts"]["numbers"]["passed"]) == ("refresh", 1, 4)
     assert made.result() == [("a", 10, 10), ("b", 10, None), ("c", 11, None), ("d", 12, None)]
     made.land(2, [("e", 99)])
     assert planned(made)["reason"].endswith("(clock 99, open rows 0)")
+    assert run(made)["facts"]["numbers"]["passed"] == 0
 
 
 def test_a_windowed_join_whose_clock_is_in_no_log_is_planned_whole(tmp_path: Path, spark: SparkSession) -> None:

@@ -29,7 +29,6 @@ from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.errors import StageError
 from fk_pipeline.store.ledger.commits import READ
 from fk_pipeline.store.reader import ABSENT
-from fk_pipeline.store.sizes import UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Chosen:
     def facts(self) -> dict[str, Any]:
         """Returns what the commit says of this, for later runs; the rows of the block are computed."""
         share = self.share
-        if not self.why and (found := self.expected.anchors.at_most) < UNKNOWN:
+        if not self.why and (found := self.expected.reached) is not None:
             share = share_seen(share, self.reachable, found)
         return facts_of(self.decision, self.earlier, share)
 
@@ -115,9 +114,9 @@ class _Choosing:
         if unread := self._read_changes():
             return unread
         if why and not self.expected.out_of_reach:  # so few changes are traced to know better
-            found = self.expected.anchors.at_most
-            self.share = share_seen(0.0, self.reachable(), found) if found < UNKNOWN else self.share
-        return self._dearer(self._changed) or self.expected.out_of_reach
+            found = self.expected.reached
+            self.share = self.share if found is None else share_seen(0.0, self.reachable(), found)
+        return self._dearer(self._changed, self.expected.passed) or self.expected.out_of_reach
 
     def _read_changes(self) -> str:
         """Reads what changed; returns why that is not known, empty if it is."""
@@ -151,10 +150,10 @@ class _Choosing:
         """Returns about how many anchors the changes touch that were read, by numbers of rows alone."""
         return self._numbers_with(self._changed, 1.0).touched
 
-    def _dearer(self, changed: Mapping[str, int]) -> str:
+    def _dearer(self, changed: Mapping[str, int], passed: int = 0) -> str:
         """Returns why a refresh should take longer than the whole; empty if it should not, or if it is wanted."""
         may_be_whole = self.spec.refresh != "incremental"
-        self.decision = decide(self._numbers_with(changed, self.share), self.earlier, may_be_whole=may_be_whole)
+        self.decision = decide(self._numbers_with(changed, self.share, passed), self.earlier, may_be_whole=may_be_whole)
         return self.decision.why if self.decision.way is Way.WHOLE else ""
 
     def _dearer_by_logs(self) -> str:
@@ -176,7 +175,7 @@ class _Choosing:
         numbers = self._numbers_with(self._changed_by_logs, self.share)
         return Decision(way, why, predicted(way, numbers, self.earlier), numbers)
 
-    def _numbers_with(self, changed: Mapping[str, int], share: float) -> Numbers:
+    def _numbers_with(self, changed: Mapping[str, int], share: float, passed: int = 0) -> Numbers:
         """Returns what is known of the block, with numbers of changed rows, and a share of the anchors they touch."""
         rows = {name: self.refresh.snapshot.number(name) for name in self.refresh.block.relations}
         keys = {name: one.keys for name, one in self.refresh.relations.items()}
@@ -188,6 +187,7 @@ class _Choosing:
             self.refresh.read.rows(self.refresh.table.name),
             adds=self.refresh.sums is not None,
             share=share,
+            passed=passed,
         )
 
     @cached_property

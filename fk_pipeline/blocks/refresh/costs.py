@@ -62,11 +62,12 @@ class Numbers:
 
     Attributes:
         read: rows of all tables of its FROM.
-        touched: about how many rows of the anchor a changed row is joined to.
+        touched: about how many rows of the anchor a changed row is joined to, and how many passed.
         again: about how many joined rows are in the groups or partitions that a refresh computes from all their rows.
         stored: rows of its own table.
         changed: changed rows of the tables of its FROM.
         alone: whether all rows are one such group or partition.
+        passed: rows of the anchor that a refresh looks at because a condition moved (`Moving`), once they are found.
     """
 
     read: int
@@ -75,6 +76,7 @@ class Numbers:
     stored: int
     changed: int = 0
     alone: bool = False
+    passed: int = 0
 
 
 @dataclass(frozen=True)
@@ -165,6 +167,7 @@ def numbers_of(
     *,
     adds: bool,
     share: float = 1.0,
+    passed: int = 0,
 ) -> Numbers:
     """Returns what is known of a block.
 
@@ -179,14 +182,15 @@ def numbers_of(
         stored: the rows of the table of the block.
         adds: whether its groups are kept by arithmetic.
         share: the share of these anchors that changes touch (`share_seen`).
+        passed: the anchors that a condition that moves touches.
     """
     anchors = sum(rows[part.anchor.relation] for part in block.parts)
-    touched = math.ceil(share * sum(_touched(part, rows, changed) for part in block.parts))
+    touched = passed + math.ceil(share * sum(_touched(part, rows, changed) for part in block.parts))
     in_units = block.unit in (Unit.GROUP, Unit.PARTITION) and not adds
     per_unit = max(1.0, _share(anchors, _units(block, rows, keys, stored)))
     again = min(anchors, round(touched * per_unit)) if in_units else 0
     read = sum(rows[one.relation] for one in block.aliases)
-    return Numbers(read, touched, again, stored, sum(changed.values()), in_units and not block.by)
+    return Numbers(read, touched, again, stored, sum(changed.values()), in_units and not block.by, passed)
 
 
 def _touched(part: Block, rows: Mapping[str, int], changed: Mapping[str, int]) -> int:
@@ -233,7 +237,8 @@ def decide(numbers: Numbers, earlier: Sequence[Run], *, may_be_whole: bool = Tru
     """Returns the cheaper way of a block that can be refreshed; the refresh if it must not be computed whole."""
     refresh, whole = (predicted(way, numbers, earlier) for way in (Way.REFRESH, Way.WHOLE))
     most = max(numbers.touched, numbers.again)
-    touch = f"{numbers.changed:,} changed rows touch about {most:,}"
+    passed = f" and {numbers.passed:,} that the clock passed" if numbers.passed else ""
+    touch = f"{numbers.changed:,} changed rows{passed} touch about {most:,}"
     if not may_be_whole:
         return Decision(Way.REFRESH, f"{touch}, and refresh is incremental", refresh, numbers)
     if numbers.alone and numbers.touched:

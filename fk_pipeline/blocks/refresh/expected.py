@@ -24,6 +24,7 @@ from fk_pipeline.frames import sql_over
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.local import distinct
+from fk_pipeline.store.sizes import UNKNOWN
 
 _TOUCHED = "_fk_touched"
 
@@ -62,6 +63,18 @@ class Expected:
     def out_of_reach(self) -> str:
         """Why not all rows that the changes touch can be found along the joins; empty if they can."""
         return next(filter(None, (joins.out_of_reach() for joins in self.joins_of_parts)), "")
+
+    @cached_property
+    def passed(self) -> int:
+        """How many rows of anchors are looked at because a condition moved."""
+        found = [rows for joins in self.joins_of_parts for rows in joins.passed]
+        return sum(rows.at_most if rows.at_most < UNKNOWN else rows.frame.count() for rows in found)
+
+    @property
+    def reached(self) -> int | None:
+        """How many anchors the changes touch; None if that was not counted."""
+        found = self.anchors.at_most
+        return None if found >= UNKNOWN else max(0, found - self.passed)
 
     def whole(self) -> ExpectedRows:
         """Returns all rows of the block."""

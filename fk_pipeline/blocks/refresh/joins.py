@@ -54,10 +54,11 @@ class Joins:
             for at, changed in self._changed(one)
             for rows in self._traced(at, changed)
         ]
-        return self._keys_of([*parts, *self._moved(), *([] if again is None else [again])])
+        return self._keys_of([*parts, *self.passed, *([] if again is None else [again])])
 
-    def _moved(self) -> list[RowSet]:
-        """Returns the rows of the anchor for which the condition that moves is another one than it was."""
+    @cached_property
+    def passed(self) -> list[RowSet]:
+        """The rows of the anchor for which the condition that moves is another one than it was."""
         moving, name = self.block.moving, self.block.anchor.relation
         if moving is None or (moving.low is not None and moving.low == moving.high):
             return []

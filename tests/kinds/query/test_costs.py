@@ -109,6 +109,12 @@ def test_one_group_or_partition_of_all_rows_is_computed_whole_if_anything_change
     assert decide(numbers("SELECT SUM(price) AS s FROM line", 1, adds=True, line=1), []).way is Way.REFRESH
 
 
+def test_rows_that_a_clock_passed_are_touched_too() -> None:
+    found = numbers_of(block_of("SELECT part FROM line"), ROWS, KEYS, {"line": 3}, 5, adds=False, passed=4)
+    assert (found.touched, found.changed, found.passed) == (7, 3, 4)
+    assert decide(found, []).why == "3 changed rows and 4 that the clock passed touch about 7"
+
+
 def test_a_table_whose_log_tells_no_numbers_is_refreshed() -> None:
     rows, changed = {**ROWS, "line": UNKNOWN_SIZE}, {"line": 700_000, "nation": 3}
     found = numbers_of(block_of(f"SELECT l.order_id {JOINED}"), rows, KEYS, changed, 1_000_000, adds=False)
