@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
 
 from fk_pipeline.spec.determinism import TypeOf, function_of, is_not_of_the_row, moment_in
 
@@ -32,6 +34,9 @@ WHOLE_TIMES = (
     "'timestampFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSSXXX', 'timestampNTZFormat', 'yyyy-MM-dd\\'T\\'HH:mm:ss.SSSSSS'"
 )
 """SQL: options of `TO_JSON`, which otherwise cuts times to milliseconds."""
+
+_NO_ZONE = ["TIMESTAMP", "WITHOUT", "TIME", "ZONE"]
+"""What SQL calls TIMESTAMP_NTZ; sqlglot skips the last three words."""
 
 _WOULD_CHANGE = "a row computed again would change"
 _OF_THE_ROW = "read a column of the source in its place, a time of change for example"
@@ -89,6 +94,21 @@ def key_as_json(columns: Iterable[tuple[str, str]]) -> str:
     return f"TO_JSON(STRUCT({fields}), MAP('ignoreNullFields', 'false', {WHOLE_TIMES}))"
 
 
+def tokens_of(text: str) -> list[Token]:
+    """Returns the tokens of a text for Spark, in which TIMESTAMP WITHOUT TIME ZONE is TIMESTAMP_NTZ.
+
+    Raises:
+        SqlglotError: it is no SQL.
+    """
+    tokens = [*Spark().tokenize(text)]
+    for place in reversed(range(len(tokens))):
+        first, last = tokens[place], tokens[min(place + 3, len(tokens) - 1)]
+        if [one.text.upper() for one in tokens[place : place + 4]] == _NO_ZONE:
+            made = Token(TokenType.TIMESTAMPNTZ, "TIMESTAMP_NTZ", first.line, first.col, first.start, last.end)
+            tokens[place : place + 4] = [made]
+    return tokens
+
+
 def parse_columns(ddl: str) -> tuple[Column, ...]:
     """Returns the columns of a Spark DDL string such as `id BIGINT, carrier STRING`.
 
@@ -96,7 +116,8 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
         SqlTextError: not a column list, a type this pipeline cannot hash, a name Delta cannot store, a duplicate.
     """
     try:
-        table = sqlglot.parse_one(f"CREATE TABLE t ({ddl}\n)", dialect=DIALECT)
+        text = f"CREATE TABLE t ({ddl}\n)"
+        table, *_ = Spark().parser().parse(tokens_of(text), text)
     except SqlglotError as error:
         raise SqlTextError(f"not a Spark column list: {_first_line(error)}") from None
     schema = table.this if isinstance(table, exp.Create) else None
@@ -123,6 +144,8 @@ def _type_of(definition: exp.ColumnDef) -> str:
     text: str = kind.sql(dialect=DIALECT)
     text = SYNONYMS.get(text.upper(), text)
     base = text.upper().split("(")[0].split("<")[0].split(" ")[0]
+    if any(one.this == exp.DType.TIME for one in kind.find_all(exp.DataType)):
+        raise SqlTextError(f"column {definition.this.name!r} has type TIME, which is not supported; declare it STRING")
     if base in TYPES_REFUSED or (kind.this == exp.DataType.Type.USERDEFINED and text not in SYNONYMS.values()):
         raise SqlTextError(f"column {definition.this.name!r} has type {text}, which is not supported")
     return text

@@ -156,6 +156,7 @@ MISTAKES = [
     ("carrier STRING", "`a b` STRING", "p.yaml:6: left.schema: column 'a b': Delta cannot store a name with"),
     ("carrier STRING", "right STRING", "p.yaml:6: left.schema: column 'right': 'left' and 'right' name the sides"),
     ("seats INT", "seats VARIANT", "p.yaml:11: right.schema: column 'seats' has type VARIANT, which is not supported"),
+    ("seats INT", "seats STRUCT<at: TIME>", "p.yaml:11: right.schema: column 'seats' has type TIME, which is not"),
     ("foreign_key: tailnum", "foreign_key: tail", "p.yaml:8: left.foreign_key: 'tail' reads column 'tail'"),
     (
         "foreign_key: tailnum",

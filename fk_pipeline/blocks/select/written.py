@@ -18,7 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from fk_pipeline.blocks.aggregates import DEPENDING, EXACT
 from fk_pipeline.blocks.select.time_windows import as_arithmetic, as_function
-from fk_pipeline.spec.sql import DIALECT
+from fk_pipeline.spec.sql import DIALECT, tokens_of
 
 _KNOWN_AGGREGATES = frozenset({"AVG", "COUNT", "MAX", "MIN", "SUM"})
 """Aggregates that are told from each other; any other is one whose name is all that is known."""
@@ -151,7 +151,7 @@ def _words(sql: str) -> list[str]:
 
 
 def _tokens(text: str) -> list[Token]:
-    return as_function(_with_quotes(Spark().tokenize(text), text))
+    return as_function(_with_quotes(tokens_of(text), text))
 
 
 def _with_quotes(tokens: Sequence[Token], text: str) -> list[Token]:

@@ -65,6 +65,11 @@ TEXTS = [
         "FROM fact GROUP BY kind"
     ),
     "SELECT x.s, r.zone FROM (SELECT kind, try_sum(v) AS s FROM fact GROUP BY kind) x JOIN region r ON r.id = x.kind",
+    (
+        "SELECT id, CAST(s AS TIMESTAMP WITHOUT TIME ZONE) AS a, try_cast(s AS timestamp  without time zone) AS b, "
+        "CAST(at AS TIMESTAMP WITH LOCAL TIME ZONE) AS c, CAST(array(s) AS ARRAY<TIMESTAMP WITHOUT TIME ZONE>) AS e "
+        "FROM visit WHERE s::timestamp without time zone > '2000-01-01'"
+    ),
     "SELECT id FROM fact WHERE s LIKE ANY ('a', 'it%') OR s LIKE ALL ('b1%', '%c2')",
     r"SELECT '\%\_x\d' AS a, 'a' 'b' AS c, r'\d' AS e, 'q\'' AS q, id FROM dim",
     # fields are called as they are written

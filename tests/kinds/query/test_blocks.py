@@ -495,9 +495,23 @@ def test_a_pipeline_file_has_the_inputs_and_the_columns_of_its_query(folder: Pat
     assert [(one.name, spec.reads(one)[0][0]) for one in spec.outputs] == [("name", "customer"), ("total", "orders")]
 
 
+def test_a_cast_to_a_time_without_a_zone_is_one_and_a_column_may_be_declared_so(folder: Path) -> None:
+    kind = "TIMESTAMP WITHOUT TIME ZONE"
+    (folder / "orders.yaml").write_text(TABLE.replace("total BIGINT", f"total {kind}"))
+    file = folder / "totals.yaml"
+    file.write_text(FILE.replace("SUM(o.total)", f"MAX(COALESCE(o.total, CAST(c.name AS {kind})))"))
+    spec = load_spec(file)
+    assert isinstance(spec, QuerySpec)
+    assert spec.blocks.block("result").computed("total") == (
+        "MAX(COALESCE(`o`.`total`, CAST(`c`.`name` AS TIMESTAMP_NTZ)))"
+    )
+    assert [one.type for one in spec.inputs["orders"].columns] == ["BIGINT", "BIGINT", "TIMESTAMP_NTZ"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
+        ("o.total)", "CAST(c.name AS TIME))", 6, "line 1: the type TIME is not possible"),
         ("key: name", "key: nobody", 10, "key column 'nobody' is no column of the result; it has name, total"),
         ("o.total)", "o.nothing)", 6, "line 1: nothing is no column; o has id, customer, total"),
         ("FROM orders o JOIN", "FROM orders o NATURAL JOIN", 6, "line 2: NATURAL JOIN"),
