@@ -164,10 +164,14 @@ class Proof:
             about the inputs, a frame with as many rows.
         tolerance: by what share of their size two floating-point values of a column may differ: a sum depends in its
             last digits on the order in which it is computed.
+        inexact: function of tables and pipeline that returns the other columns whose values depend on that order, as
+            they are computed of such sums: a number may differ as much, or by one in its last digit, which may have
+            been rounded; other values are not compared. None: there are none.
         outside: function of a Spark session, pipeline and ledger that returns further frames by name, of what is no
             table of the pipeline; the other functions find them among the tables.
-        paired: function of rows and pipeline that returns these with the columns by which expected and stored rows are
-            paired (`PAIRED_BY`), for a result whose definition tells no keys; None: by the key of the result.
+        paired: function of rows, pipeline and `inexact` columns that returns the rows with the columns by which
+            expected and stored rows are paired (`PAIRED_BY`), for a result whose definition tells no keys; None: by the
+            key of the result.
         says: what the result equals, in words.
         anew: what the proof did to the inputs, in words.
     """
@@ -177,6 +181,7 @@ class Proof:
     counted: str
     unproved: str | None = None
     tolerance: float = 0
+    inexact: str | None = None
     outside: str | None = None
     paired: str | None = None
     says: str = "the join of the two tables"

@@ -25,6 +25,16 @@ EXACT = {
 }  # fmt: skip
 """Functions whose value follows from the rows; a floating-point sum but for its last digits."""
 
+MEANS = {"avg", "mean", "try_avg"}
+"""Averages, which add values as floating-point numbers, but for decimals."""
+
+ADDING = MEANS | {
+    "corr", "covar_pop", "covar_samp", "kurtosis", "regr_avgx", "regr_avgy", "regr_intercept", "regr_r2", "regr_slope",
+    "regr_sxx", "regr_sxy", "regr_syy", "skewness", "std", "stddev", "stddev_pop", "stddev_samp", "sum", "try_sum",
+    "var_pop", "var_samp", "variance",
+}  # fmt: skip
+"""Those that add: where they are floating-point numbers, their last digits depend on the order of the rows."""
+
 _EARLIEST, _LATEST = "min(struct(at, x)).x (at: a column that orders the rows)", "max(struct(at, x)).x"
 _SKETCH = "an exact function; or group by the value in a pipeline of its own, and count"
 

@@ -6,7 +6,7 @@ difference that work still due explains is pending, not wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Any
@@ -41,6 +41,7 @@ def compare(
     *,
     nullable: bool,
     tolerance: float = 0,
+    inexact: Collection[str] = (),
 ) -> DataFrame:
     """Returns the rows that differ.
 
@@ -54,15 +55,15 @@ def compare(
         names: the columns to compare; `expected` and `found` are structs of them.
         nullable: whether a key column may be null.
         tolerance: as of `contract.Proof`.
+        inexact: the columns that `contract.Proof.inexact` returns.
     """
     fields = {f.name: f.dataType for f in result.schema.fields}
+    same_in = {name: _same(name, fields[name], tolerance, name in inexact) for name in names}
 
     def packed(frame: DataFrame, name: str) -> DataFrame:
         return frame.select(*map(quote, keys), F.struct(*map(quote, names)).alias(name))
 
-    same = F.lit(True)
-    for name in names:
-        same = same & _same(name, fields[name], tolerance)
+    same = reduce(Column.__and__, same_in.values(), F.lit(True))
     both = join_by_key(packed(expected, "expected"), packed(result, "found"), keys, "full", nullable=nullable)
     both = both.withColumn("same", same)
     # If a key has several rows, one is compared (an equal one if there is any). The others are unexpected.
@@ -71,22 +72,30 @@ def compare(
     difference = (
         F.when(F.col("found").isNull(), "missing").when(F.col("expected").isNull(), "unexpected").when(~same, "stale")
     )
-    differing = F.array_compact(
-        F.array(*[F.when(~_same(name, fields[name], tolerance), F.lit(name)) for name in names])
-    )
+    differing = F.array_compact(F.array(*[F.when(~one, F.lit(name)) for name, one in same_in.items()]))
     rows = both.drop("same").withColumn("difference", difference).where("difference IS NOT NULL")
     return rows.withColumn("differing", differing)
 
 
-def _same(name: str, kind: T.DataType, tolerance: float) -> Column:
+def _same(name: str, kind: T.DataType, tolerance: float, is_inexact: bool) -> Column:
     """Returns a BOOLEAN column: `expected` and `found` have the same value in the named column, or nearly the same."""
     one, other = (_comparable(F.col(side)[name], kind) for side in ("expected", "found"))
     same = one.eqNullSafe(other)
-    if tolerance and isinstance(kind, T.FractionalType) and not isinstance(kind, T.DecimalType):
-        larger = F.greatest(F.abs(one), F.abs(other))
-        near = (larger < F.lit(float("inf"))) & (F.abs(one - other) <= larger * tolerance)  # NaN is not less
-        same |= F.coalesce(near, F.lit(False))
+    if is_inexact and not isinstance(kind, T.NumericType):
+        return F.lit(True)
+    if tolerance and (is_inexact or isinstance(kind, T.FloatType | T.DoubleType)):
+        one, other = one.cast("double"), other.cast("double")
+        larger, apart = F.greatest(F.abs(one), F.abs(other)), F.abs(one - other)
+        near = (larger < F.lit(float("inf"))) & (apart <= F.greatest(larger * tolerance, F.lit(1.5 * _digit(kind))))
+        same |= F.coalesce(near, F.lit(False))  # NaN is not less than infinity
     return same
+
+
+def _digit(kind: T.DataType) -> float:
+    """Returns by how much two numbers of a type differ that are one apart in the last digit; 0 of floating ones."""
+    if isinstance(kind, T.DecimalType):
+        return 10.0**-kind.scale
+    return 1.0 if isinstance(kind, T.IntegralType) else 0.0
 
 
 def _comparable(value: Column, kind: T.DataType) -> Column:
@@ -146,6 +155,7 @@ class _Verification:
         self.share_by = [quote(key) for key in table.keys if key not in table.nullable_keys] or [*map(quote, self.keys)]
         if proof.paired:
             self.keys, self.nullable, self.share_by = [*PAIRED_BY], False, [PAIRED_BY[0]]
+        self.inexact: Collection[str] = loaded(proof.inexact)(self.tables, spec) if proof.inexact else ()
         self.mask = mask_of(spec, ledger, table.sensitive | spec.sensitive_outputs)
         self.result = self._paired(result).where(self._chosen(self.share_by))
 
@@ -157,7 +167,9 @@ class _Verification:
 
     def _paired(self, rows: DataFrame) -> DataFrame:
         """Returns rows with the columns by which they are paired (`Proof.paired`)."""
-        paired: DataFrame = loaded(self.proof.paired)(rows, self.spec) if self.proof.paired else rows
+        paired: DataFrame = rows
+        if self.proof.paired:
+            paired = loaded(self.proof.paired)(rows, self.spec, self.inexact)
         return paired
 
     def report(self, isolating: bool) -> VerifyReport:
@@ -172,7 +184,13 @@ class _Verification:
         expected = self._paired(expected).where(self._chosen(self.share_by))
         work = sum(map(len, self.due.values()))
         differences = compare(
-            expected, self.result, self.keys, names, nullable=self.nullable, tolerance=self.proof.tolerance
+            expected,
+            self.result,
+            self.keys,
+            names,
+            nullable=self.nullable,
+            tolerance=self.proof.tolerance,
+            inexact=self.inexact,
         ).persist()
         try:
             pending = loaded(self.proof.pending)(self.tables, self.due, self.spec) if work else ()

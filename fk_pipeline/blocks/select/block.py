@@ -241,15 +241,14 @@ class Block:
         """Returns (relation, column) of what a column of the block is made of."""
         if self.branches:
             return {read for one in self.branches for read in one.reads(column)}
-        names = dict(zip(self.columns, range(len(self.columns)), strict=True))
-        parts: list[exp.Expr] = [self.tree.selects[names[column]]] if self.keep is None else self._behind(names[column])
-        return {read for part in parts for read in self._reads(part)}
+        return {read for part in self.behind(column) for read in self.reads_in(part)}
 
     def made_from(self, sql: str) -> set[tuple[str, str]]:
         """Returns (relation, column) of what an expression over the aliases reads."""
-        return self._reads(sqlglot.parse_one(sql, dialect=DIALECT))
+        return self.reads_in(sqlglot.parse_one(sql, dialect=DIALECT))
 
-    def _reads(self, part: exp.Expr) -> set[tuple[str, str]]:
+    def reads_in(self, part: exp.Expr) -> set[tuple[str, str]]:
+        """Returns (relation, column) of what a part of its SELECT reads."""
         relation = {one.name: one.relation for one in self.aliases}
         return {(relation[one.table], one.name) for one in self._of_tables(part)}
 
@@ -276,7 +275,7 @@ class Block:
             made = [self.tree.selects[number].unalias()]
         else:
             kept = sqlglot.parse_one(self.keep.columns[number], dialect=DIALECT)
-            made = [one.unalias() for one in self._behind(number)] if isinstance(kept, exp.Column) else []
+            made = [one.unalias() for one in self.behind(column)] if isinstance(kept, exp.Column) else []
         if len(made) != 1 or not isinstance(made[0], exp.Column):
             return None
         relation = next((one.relation for one in self.aliases if one.name == made[0].table), None)
@@ -289,8 +288,11 @@ class Block:
         number = self.columns.index(column)
         return self.tree.selects[number].unalias().sql(DIALECT) if self.keep is None else self.keep.columns[number]
 
-    def _behind(self, number: int) -> list[exp.Expr]:
-        assert self.keep is not None
+    def behind(self, column: str) -> list[exp.Expr]:
+        """Returns what of the SELECT a column of the block is made of; the block is no UNION ALL."""
+        number = self.columns.index(column)
+        if self.keep is None:
+            return [self.tree.selects[number]]
         kept = sqlglot.parse_one(self.keep.columns[number], dialect=DIALECT)
         read = {one.name for one in kept.find_all(exp.Column)}
         return [one for one in self.tree.selects if one.alias_or_name in read]

@@ -140,6 +140,7 @@ AGGREGATE = Kind(
         counted=f"{_HERE}.proof:counted",
         outside=f"{_HERE}.proof:outside",
         tolerance=1e-9,
+        inexact=f"{_HERE}.proof:inexact",
         says="the groups of the table",
         anew="grouped anew",
     ),

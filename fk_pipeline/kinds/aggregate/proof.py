@@ -1,4 +1,7 @@
-"""The proof of an aggregate: the table of last writers grouped in SQL, without the code of the stages."""
+"""The proof of an aggregate: the table of last writers grouped in SQL.
+
+It is without the code of the stages, but for which columns are compared loosely (`inexact`).
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,14 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.current import CurrentRows
+from fk_pipeline.blocks.refresh.exactness import inexact as inexact_columns
 from fk_pipeline.blocks.refresh.facts import VERSIONS
 from fk_pipeline.blocks.times import limited
 from fk_pipeline.cdc.delta import changes_between
 from fk_pipeline.cdc.table_versions import are_kept, table_id
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate import tables as k
+from fk_pipeline.kinds.aggregate.block import block_of
 from fk_pipeline.kinds.aggregate.kind import START, WINDOW_END, WINDOW_START, AggregateStage, by
 from fk_pipeline.kinds.aggregate.placing import spread
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec, TimeWindow
@@ -92,6 +97,13 @@ def _windowed(rows: str, window: TimeWindow, kind: str) -> str:
     if window.local:  # a day that its zone skipped begins with the next one: a microsecond tells their windows apart
         key = f"IF({key} = {time(f'({start} + {step})')}, {key} - INTERVAL 1 MICROSECOND, {key})"
     return f"SELECT *, {bounds}, {key} AS {_KEY} FROM ({spread}) WHERE {start} + {size} > {place}"
+
+
+def inexact(tables: Mapping[str, DataFrame], spec: AggregateSpec) -> frozenset[str]:
+    """Returns the columns whose values may depend on the order in which floating-point numbers are added."""
+    table = tables[AggregateStage.TABLE]
+    block = block_of(spec, windows_of(spec, dict(table.dtypes)))
+    return inexact_columns(block, {AggregateStage.TABLE: table})
 
 
 def outside(session: SparkSession, _: AggregateSpec, ledger: Ledger) -> dict[str, DataFrame]:

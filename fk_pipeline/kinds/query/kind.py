@@ -34,6 +34,7 @@ QUERY = Kind(
         outside=f"{HERE}.proof:outside",
         paired=f"{HERE}.proof:paired",
         tolerance=1e-9,
+        inexact=f"{HERE}.proof:inexact",
         says="the query",
         anew="run anew",
     ),

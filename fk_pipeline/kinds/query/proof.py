@@ -1,11 +1,12 @@
 """The proof of a query: the query as it was written, run by Spark over the inputs at the versions of the result.
 
-It shares no code with the blocks. Rows are paired by their values, as in a bag.
+It shares no code with the blocks, but for which columns are compared loosely (`inexact`). Rows are paired by their
+values, as in a bag.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -15,6 +16,7 @@ from pyspark.sql import types as T
 from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.blocks.landed_versions import newest_version
 from fk_pipeline.blocks.refresh.clocks import row_of_clock
+from fk_pipeline.blocks.refresh.exactness import inexact_of
 from fk_pipeline.blocks.refresh.facts import standing_for
 from fk_pipeline.cdc.delta import of_result
 from fk_pipeline.cdc.table_versions import Seen
@@ -99,16 +101,23 @@ def as_written(tables: Mapping[str, DataFrame], spec: QuerySpec) -> DataFrame:
     return sql_over({name: tables[name] for name in spec.inputs}, text)
 
 
-def paired(rows: DataFrame, spec: QuerySpec) -> DataFrame:
+def inexact(tables: Mapping[str, DataFrame], spec: QuerySpec) -> frozenset[str]:
+    """Returns the columns whose values may depend on the order in which floating-point numbers are added."""
+    return inexact_of(spec.blocks, tables)
+
+
+def paired(rows: DataFrame, spec: QuerySpec, loose: Collection[str]) -> DataFrame:
     """Returns rows with a hash of their values, and the number of each among those with one hash.
 
-    Floating-point values, which may differ in their last digits, are not in the hash; they order the copies.
+    Floating-point values, and those of the columns `loose`, may differ from one computation to the next. They are not
+    in the hash; those that are numbers order the copies.
     """
     fields = [field for field in rows.schema.fields if field.name in spec.blocks.columns]
     floats = [field.name for field in fields if isinstance(field.dataType, T.FloatType | T.DoubleType)]
     content, copy = PAIRED_BY
-    exact = row_hash((field.name, field.dataType) for field in fields if field.name not in floats)
-    order = ", ".join(map(quote, floats)) or "1"
+    exact = row_hash((field.name, field.dataType) for field in fields if field.name not in (*floats, *loose))
+    numbers = [field.name for field in fields if field.name in loose and isinstance(field.dataType, T.NumericType)]
+    order = ", ".join(map(quote, dict.fromkeys([*floats, *numbers]))) or "1"
     hashed = rows.selectExpr("*", f"{exact} AS {content}")
     return hashed.selectExpr("*", f"ROW_NUMBER() OVER (PARTITION BY {content} ORDER BY {order}) AS {copy}")
 

@@ -526,6 +526,24 @@ def test_the_check_of_a_batch_of_a_large_table_finds_the_group_that_a_row_left(
             assert found["row_is_that_of_the_table"].value == wrong
 
 
+def test_what_is_computed_of_floating_sums_may_differ_as_if_they_were_added_otherwise(
+    grouped: Callable[..., Grouped], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = grouped(
+        aggregates="[ceil(sum(v / 10D) * 10) AS tenths, sum(v / 10) AS total, max(v / 10) AS most]",
+        options="select: [tenths, total, most, CAST(total AS STRING) AS text]",
+    )
+    made.land(0, [{**ROW, "id": v, "user": "a", "v": v} for v in (1, 2, 3)])
+    made.pipeline.run()
+    for by, is_right in {"1": True, "2": False}.items():
+        moved = {"tenths": f"tenths + {by}", "total": f"total + {by}e-16", "text": "CONCAT(text, '1')"}
+        with mutated(monkeypatch, {"aggregated": Update("TRUE", moved)}):
+            assert made.pipeline.verify().ok is is_right
+    with mutated(monkeypatch, {"aggregated": Update("TRUE", {"most": "most + 0.1"})}):
+        assert not made.pipeline.verify().ok
+    assert made.pipeline.explain("a").is_current
+
+
 @pytest.mark.slow
 def test_another_aggregate_is_built_from_the_changelog_also_after_a_compaction(grouped: Callable[..., Grouped]) -> None:
     made, random = grouped(settings="{fold_after_hours: 0, retention_hours: 0}"), Random(5)
