@@ -16,6 +16,7 @@ from decimal import Decimal
 from sqlglot import exp
 
 from fk_pipeline.blocks.select.block import GROUP_VALUE, Block, Unit
+from fk_pipeline.blocks.select.likeness import EXACT_NUMBERS
 from fk_pipeline.spec.sql import DIALECT
 
 ROWS, COUNT, SUM, MEAN = "_fk_rows", "_fk_count_{}", "_fk_sum_{}", "_fk_mean_{}"
@@ -117,6 +118,16 @@ def is_exact(types: Mapping[str, str]) -> bool:
         if int(digits[1]) > _MOST_DIGITS or int(digits[2]) > _MOST_SCALE:
             return False
     return True
+
+
+def type_of_sum(kind: exp.DataType) -> str:
+    """Returns the type of a sum of values of a type, as Spark has it, without a size that is not known; else empty."""
+    if kind.this == exp.DType.UNKNOWN:
+        return ""
+    if kind.this == exp.DType.DECIMAL:
+        sizes = [int(one.name) for one in kind.expressions]
+        return f"DECIMAL({min(sizes[0] + 10, 38)},{sizes[1]})" if len(sizes) > 1 else "DECIMAL"
+    return "BIGINT" if kind.this in EXACT_NUMBERS else "DOUBLE"
 
 
 def sums_of(block: Block) -> Sums | None:

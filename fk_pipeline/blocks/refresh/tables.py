@@ -6,15 +6,18 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from sqlglot import exp
 
 from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.blocks.input_types import first_line
 from fk_pipeline.blocks.refresh.refreshed import Refreshed
-from fk_pipeline.blocks.refresh.sums import MEAN, SUM, Sums, is_exact, sums_of
+from fk_pipeline.blocks.refresh.sums import MEAN, SUM, Sums, is_exact, sums_of, type_of_sum
 from fk_pipeline.blocks.select.block import ANCHOR, PART, ROW, Block, Unit
+from fk_pipeline.blocks.select.likeness import declared_type
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import sql_over
 from fk_pipeline.spec.model import UNKNOWN_TYPE
+from fk_pipeline.spec.sql import DIALECT
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import MERGED, Table, skippable, typed_columns
 
@@ -80,7 +83,7 @@ def _is_hashed(spec: Refreshed, declared: Mapping[str, Table], block: Block) -> 
     """
     if block.unit in _HASHED or block.laterals:
         return True
-    kinds = {one.name: column_types(spec, declared, one.relation) for one in block.aliases}
+    kinds = {one.name: _types(spec, declared, one.relation) for one in block.aliases}
     for one in [one for one in block.aliases[1:] if not one.is_single]:
         own, others = kinds[one.name], kinds[one.parent]
         by = {name for name, of in one.equal if own[name] == others[of] and is_compared_as_stored(own[name])}
@@ -89,7 +92,7 @@ def _is_hashed(spec: Refreshed, declared: Mapping[str, Table], block: Block) -> 
     return False
 
 
-def column_types(spec: Refreshed, tables: Mapping[str, Table], relation: str) -> dict[str, str]:
+def _types(spec: Refreshed, tables: Mapping[str, Table], relation: str) -> dict[str, str]:
     """Returns the types of the columns of a relation, by their names in lower case."""
     side = spec.inputs.get(relation)
     columns = tables[relation].columns if side is None else typed_columns(side.columns)
@@ -212,12 +215,26 @@ def _declared(spec: Refreshed, tables: Mapping[str, Table], block: Block, column
 def _declared_numbers(spec: Refreshed, tables: Mapping[str, Table], block: Block) -> Typed:
     """Returns the hidden columns of groups that are probably kept by arithmetic."""
     sums = sums_of(block)
-    if sums is None:
+    if sums is None or declared_exact(spec, tables, block, sums) is False:
         return ()
-    kinds = {one.name: column_types(spec, tables, one.relation) for one in block.aliases}
-    for number in sums.summed:
-        for column in block.read_by(sums.arguments[number]):
-            if kinds.get(column.table, {}).get(column.name.lower()) in ("FLOAT", "DOUBLE"):
-                return ()
     sized = {SUM.format(number): UNKNOWN_TYPE for number in sums.summed}
     return number_columns(sums, sized)
+
+
+def declared_exact(spec: Refreshed, tables: Mapping[str, Table], block: Block, sums: Sums) -> bool | None:
+    """Returns whether arithmetic is exact (`is_exact`), as far as the pipeline file tells; None if it does not.
+
+    `tables` are those of the pipeline that the block reads, by name.
+    """
+    types = {
+        (one.name, column): exp.DataType.build("DOUBLE" if kind == "STRING" else kind, dialect=DIALECT)  # as SUM has it
+        for one in block.aliases
+        for column, kind in _types(spec, tables, one.relation).items()
+        if kind != UNKNOWN_TYPE.upper()
+    }
+    kinds = {number: type_of_sum(declared_type(sums.arguments[number], types)) for number in sorted(sums.summed)}
+    unknown = {number for number, kind in kinds.items() if not kind or (kind == "DECIMAL" and number in sums.averaged)}
+    known = {SUM.format(number): kind for number, kind in kinds.items() if number not in unknown and kind != "DECIMAL"}
+    if not is_exact(known | {MEAN.format(number): "" for number in sums.averaged}):
+        return False
+    return None if unknown else True

@@ -9,12 +9,11 @@ from sqlglot import exp
 
 from fk_pipeline.blocks.refresh.advice import plain
 from fk_pipeline.blocks.refresh.refreshed import Refreshed, declared_blocks
-from fk_pipeline.blocks.refresh.sums import ROWS, Sums, sums_of
-from fk_pipeline.blocks.refresh.tables import column_types
+from fk_pipeline.blocks.refresh.sums import ROWS, sums_of
+from fk_pipeline.blocks.refresh.tables import declared_exact
 from fk_pipeline.blocks.select.block import Alias, Block, Unit
 from fk_pipeline.blocks.select.generators import shown_call
 from fk_pipeline.contract import Blocks
-from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import DIALECT
 from fk_pipeline.store.schemas import Table
 
@@ -89,8 +88,8 @@ def how(spec: Refreshed, tables: Mapping[str, Table], block: Block) -> str:
     sums = sums_of(block)
     if sums is not None and ROWS in tables[block.name].names:
         of = f"groups of {values}" if values else "one group of all rows"
-        is_sure = _is_surely_exact(spec, tables, sums, block)
-        also = "" if is_sure else "; by group if a sum turns out to be of DOUBLE or FLOAT"
+        inexact = "a sum turns out to be of DOUBLE or FLOAT, or an average of too many digits"
+        also = "" if declared_exact(spec, tables, block, sums) else f"; by group if {inexact}"
         return (
             f"by arithmetic, in {of}: what changed rows gave is taken off, what they give now is added, as COUNT, SUM "
             f"and AVG need no other row of the group{also}"
@@ -125,14 +124,6 @@ def _why_one(block: Block) -> str:
     return "LIMIT chooses among all rows" if limited else "there is no PARTITION BY that all window functions have"
 
 
-def _is_surely_exact(spec: Refreshed, tables: Mapping[str, Table], sums: Sums, block: Block) -> bool:
-    """Returns whether summed values are whole numbers or decimals, as far as the pipeline file tells the types."""
-    kinds = {one.name: column_types(spec, tables, one.relation) for one in block.aliases}
-    columns = [one for number in sums.summed for one in block.read_by(sums.arguments[number])]
-    told = [kinds.get(one.table, {}).get(one.name.lower(), UNKNOWN_TYPE.upper()) for one in columns]
-    return UNKNOWN_TYPE.upper() not in told and not any("/" in sums.arguments[number] for number in sums.summed)
-
-
 def _why_no_sums(block: Block) -> str:
     """Returns the part of a block for which counts and sums are not enough."""
     if block.having():
@@ -143,7 +134,7 @@ def _why_no_sums(block: Block) -> str:
     if calls:
         return _cut(plain(", ".join(dict.fromkeys(one.sql("spark") for one in calls))))
     if sums_of(block) is not None:
-        return "a sum of DOUBLE or FLOAT, which depends on the order of its rows"
+        return "a sum of DOUBLE or FLOAT, which depends on the order of its rows, or an average of too many digits"
     return "an expression over more than groups, counts and sums"
 
 

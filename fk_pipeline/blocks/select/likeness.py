@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 import sqlglot
 from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
 
 from fk_pipeline.spec.sql import DIALECT
 
-_EXACT_NUMBERS = {
+EXACT_NUMBERS = {
     exp.DType.TINYINT, exp.DType.SMALLINT, exp.DType.INT, exp.DType.BIGINT, exp.DType.DECIMAL,
 }  # fmt: skip
-"""Types of which two values that differ differ as those of another of them, too."""
+"""Types of which two values that differ differ as those of another of them, too, and whose sums are exact."""
 
 _TEXTS = {exp.DType.TEXT, exp.DType.VARCHAR}
 """Types of texts, which differ alike, as sqlglot calls those of columns and of functions."""
@@ -25,22 +28,49 @@ def are_alike(one: exp.Expr, other: exp.Expr) -> bool:
     kinds = [_kind_of(value) for value in (one, other)]
     if exp.DType.UNKNOWN in kinds:
         return False
-    return kinds[0] == kinds[1] or any(all(kind in one for kind in kinds) for one in (_EXACT_NUMBERS, _TEXTS))
+    return kinds[0] == kinds[1] or any(all(kind in one for kind in kinds) for one in (EXACT_NUMBERS, _TEXTS))
 
 
 def _kind_of(value: exp.Expr) -> exp.DType:
     """Returns the type of an expression, without its size; of functions by what sqlglot knows of them."""
     if value.type is not None and value.type.this != exp.DType.UNKNOWN:
         return exp.DType(value.type.this)
-    known = sqlglot.parse_one(value.sql(DIALECT), dialect=DIALECT)
-    types = {(one.table, one.name): one.type for one in value.find_all(exp.Column)}
+    types = {(one.table, one.name.lower()): one.type for one in value.find_all(exp.Column) if one.type is not None}
+    return exp.DType(declared_type(value.sql(DIALECT), types).this)
+
+
+def declared_type(sql: str, types: Mapping[tuple[str, str], exp.DataType]) -> exp.DataType:
+    """Returns the type of an expression as far as the types of its columns tell; of functions by what sqlglot knows.
+
+    A decimal that is neither a column nor a cast has no size: sqlglot does not know Spark's rules for it.
+
+    Args:
+        sql: the expression.
+        types: per table and column, in lower case, its type; those that are not known may be left out.
+    """
 
     def typed(node: exp.Expr) -> exp.Expr:
-        of = types.get((node.table, node.name)) if isinstance(node, exp.Column) else None
-        return node if of is None or of.this == exp.DType.UNKNOWN else exp.cast(exp.null(), of)
+        if isinstance(node, exp.Literal) and not node.is_string and re.fullmatch(r"\d*\.\d*", node.name):
+            return exp.cast(node.copy(), exp.DType.DECIMAL)
+        if isinstance(node, exp.DataType) and node.this == exp.DType.DECIMAL:
+            return exp.DataType(this=node.this)  # one with a size would be that of every sum with it
+        of = types.get((node.table, node.name.lower())) if isinstance(node, exp.Column) else None
+        if of is None or of.this == exp.DType.UNKNOWN:
+            return node
+        return exp.cast(exp.null(), exp.DataType(this=of.this) if of.this == exp.DType.DECIMAL else of)
 
-    found = annotate_types(known.transform(typed), dialect=DIALECT).type
-    return exp.DType.UNKNOWN if found is None else exp.DType(found.this)
+    tree = sqlglot.parse_one(sql, dialect=DIALECT)
+    if isinstance(tree, exp.Column):
+        return types.get((tree.table, tree.name.lower())) or exp.DataType(this=exp.DType.UNKNOWN)
+    if isinstance(tree, exp.Cast):
+        return tree.to
+    root = exp.Paren(this=tree)
+    for node in [*root.find_all(exp.Round)]:  # sqlglot knows only that of a DOUBLE, and of the next, too
+        node.replace(exp.Paren(this=node.this))
+    for division in [*root.find_all(exp.SafeDivide)]:
+        division.replace(exp.Div(this=division.this, expression=division.expression))
+    found = annotate_types(root.transform(typed), dialect=DIALECT).type
+    return exp.DataType(this=exp.DType.UNKNOWN if found is None else found.this)
 
 
 def type_of(query: exp.Query, number: int) -> exp.DataType | None:

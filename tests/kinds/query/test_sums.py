@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 from decimal import ROUND_HALF_UP, Context, Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.refresh.sums import Sums, is_exact, sums_of
+from fk_pipeline.blocks.refresh.sums import ROWS, Sums, is_exact, sums_of
 from fk_pipeline.blocks.select.parsing import parse_query
-from fk_pipeline.spec import Column
+from fk_pipeline.kinds.query.spec import QuerySpec
+from fk_pipeline.kinds.query.tables import declared_layout, layout_of
+from fk_pipeline.spec import Column, load_spec
 
 SALES = [Column("id", "BIGINT"), Column("shop", "STRING"), Column("price", "DECIMAL(15,2)"), Column("n", "INT")]
 
@@ -77,6 +80,34 @@ def test_sums_of_whole_numbers_are_exact_and_averages_of_those_that_are_not_too_
     types: dict[str, str], exact: bool
 ) -> None:
     assert is_exact(types) is exact
+
+
+AGGREGATES = [
+    "SUM(v)", "SUM(CAST(v AS DOUBLE))", "AVG(v)", "SUM(v / 2)", "SUM(n / 2)", "SUM(d * n)", "SUM(n * 1.5)",
+    "SUM(v * 1.5D)", "SUM(CAST(d AS DECIMAL(9,2)))", "AVG(CAST(n AS DECIMAL(30,2)))", "AVG(n)", "SUM(ROUND(n * v, 1))",
+    "SUM(ROUND(d, 1))", "SUM(IF(v > 1, d, 0))", "SUM(CASE WHEN s = 'a' THEN 1 ELSE 0 END)", "SUM(s)", "SUM(LENGTH(s))",
+    "SUM(SQRT(v))", "SUM(TRY_DIVIDE(v, 2))", "SUM(f + v)", "SUM(-n)", "SUM(COALESCE(d, 0))",
+]  # fmt: skip
+"""Ten of them are kept by arithmetic."""
+
+
+@pytest.mark.spark
+def test_the_pipeline_file_tells_the_columns_that_spark_finds(tmp_path: Path, spark: SparkSession) -> None:
+    schema = "id BIGINT, v BIGINT, n DECIMAL(10,2), d DOUBLE, f FLOAT, s STRING"
+    groups = [f"g{i} AS (SELECT v % 2 AS k, {sql} AS a FROM line GROUP BY v % 2)" for i, sql in enumerate(AGGREGATES)]
+    joined = [f"g{i} ON g{i}.k = g0.k" for i in range(1, len(AGGREGATES))]
+    query = f"WITH {', '.join(groups)} SELECT {', '.join(f'g{i}.a AS a{i}' for i in range(len(AGGREGATES)))}"
+    query += f" FROM g0 JOIN {' JOIN '.join(joined)}"
+    file = tmp_path / "sums.yaml"
+    line = f'{{path: line, format: rows, schema: "{schema}", key: id, op_column: op}}'
+    file.write_text(f"name: sums\nkind: query\ninputs:\n  line: {line}\nquery: |\n  {query}\n")
+    spec = load_spec(file)
+    assert isinstance(spec, QuerySpec)
+    declared = {table.name: table.names for table in declared_layout(spec).tables}
+    found = {table.name: table.names for table in layout_of(spark, spec).tables}
+    differ = [sql for i, sql in enumerate(AGGREGATES) if declared[f"g{i}"] != found[f"g{i}"]]
+    assert differ == []
+    assert sum(ROWS in names for names in found.values()) == 10
 
 
 SIZES = [(3, 0), (15, 2), (23, 2), (23, 14), (14, 14)]
