@@ -109,6 +109,20 @@ def tokens_of(text: str) -> list[Token]:
     return tokens
 
 
+def bind_lambdas(tree: exp.Expr) -> None:
+    """Makes names in lambda functions the parameters that Spark takes them for, whatever their case, in place.
+
+    sqlglot takes a name for a column that is written in other letters than the parameter: `transform(xs, X -> x + 1)`.
+    """
+    for function in reversed([*tree.find_all(exp.Lambda)]):  # inner ones first
+        given = {one.name.lower(): one for one in function.expressions}
+        for column in [*function.this.find_all(exp.Column)]:
+            first, *fields = column.parts
+            value = given.get(first.name.lower())
+            if value is not None:
+                column.replace(exp.Dot.build([value.copy(), *fields]) if fields else value.copy())
+
+
 def parse_columns(ddl: str) -> tuple[Column, ...]:
     """Returns the columns of a Spark DDL string such as `id BIGINT, carrier STRING`.
 
@@ -225,6 +239,7 @@ def one_tree(text: str) -> exp.Expr:
     clauses = [name for name, value in selected.args.items() if value and name != "expressions"] if selected else []
     if not isinstance(selected, exp.Select) or len(selected.expressions) != 1 or clauses:
         raise SqlTextError("not one SQL expression over the columns")
+    bind_lambdas(selected)
     tree: exp.Expr = selected.expressions[0]
     if isinstance(tree, exp.Query):
         raise SqlTextError("not one SQL expression over the columns")

@@ -18,7 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from fk_pipeline.blocks.aggregates import DEPENDING, EXACT
 from fk_pipeline.blocks.select.time_windows import as_arithmetic, as_function
-from fk_pipeline.spec.sql import DIALECT, tokens_of
+from fk_pipeline.spec.sql import DIALECT, bind_lambdas, tokens_of
 
 _KNOWN_AGGREGATES = frozenset({"AVG", "COUNT", "MAX", "MIN", "SUM"})
 """Aggregates that are told from each other; any other is one whose name is all that is known."""
@@ -99,6 +99,7 @@ def parse_as_known(text: str) -> exp.Query:
     """Returns a query with all that sqlglot makes of its functions: enough to tell what they take and return."""
     [tree] = [one for one in Spark().parser().parse(_tokens(text), text) if one is not None]
     assert isinstance(tree, exp.Query)
+    bind_lambdas(tree)
     as_arithmetic(tree)
     return tree
 
@@ -113,6 +114,7 @@ def parse_as_written(text: str) -> list[Any]:
     found = _AsWritten(dialect=DIALECT).parse(_tokens(text), text)
     for tree in found:
         if tree is not None:
+            bind_lambdas(tree)
             as_arithmetic(tree)
             _keep_precedence(tree)
     return [*found]

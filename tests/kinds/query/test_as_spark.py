@@ -78,6 +78,13 @@ TEXTS = [
         "SELECT to_json(struct(x.a)) AS j, to_json(struct(x.q, x.a AS B)) AS k "
         "FROM (SELECT v + 1 AS a, v AS q FROM fact) x"
     ),
+    # parameters of functions have any case, and hide columns
+    (
+        "SELECT id, transform(arr, V -> v * 10 + kind) AS a, "
+        "aggregate(arr, 0, (Acc, ID) -> acc + Id, acc -> ACC * 2) AS s, "
+        "filter(arr, x -> exists(arr, Y -> y > X)) AS f, transform(array(st), ST -> st.aA + fact.st.AA) AS t, "
+        "transform(arr, ID -> id + fact.id) AS i, transform(arr, e -> struct(E)) AS e FROM fact"
+    ),
     # a CTE with the name of an input
     (
         "WITH x AS (SELECT id, v FROM fact), fact AS (SELECT id, w AS v FROM dim) "

@@ -508,6 +508,18 @@ def test_a_cast_to_a_time_without_a_zone_is_one_and_a_column_may_be_declared_so(
     assert [one.type for one in spec.inputs["orders"].columns] == ["BIGINT", "BIGINT", "TIMESTAMP_NTZ"]
 
 
+def test_a_parameter_of_a_function_is_no_column_whatever_its_case(folder: Path) -> None:
+    file = folder / "totals.yaml"
+    file.write_text(FILE.replace("SUM(o.total)", "MAX(transform(array(o.total), ID -> id + 1)[0])"))
+    spec = load_spec(file)
+    assert isinstance(spec, QuerySpec)
+    assert spec.blocks.block("result").computed("total") == "MAX(TRANSFORM(ARRAY(`o`.`total`), `id` -> `id` + 1)[0])"
+    own = 'input: {path: in, format: rows, schema: "n BIGINT, xs ARRAY<INT>, x INT", key: n, op_column: op}'
+    more = "group_by: [n]\naggregates: ['max(transform(xs, X -> x + 1)) AS most']"
+    file.write_text(f"name: grouped\nkind: aggregate\n{own}\n{more}\n")
+    assert [column.name for _, column in load_spec(file).reads(load_spec(file).outputs[1])] == ["xs"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
