@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.current import CurrentRows
 from fk_pipeline.blocks.hashing import row_hash
+from fk_pipeline.blocks.refresh.exactness import inexact
 from fk_pipeline.blocks.refresh.sums import ROWS, sums_of
 from fk_pipeline.blocks.select.block import Block
 from fk_pipeline.frames import join_by_key, marked, sql_over
@@ -26,8 +27,8 @@ from fk_pipeline.spec.failing import ISOLATING, Evaluator
 from fk_pipeline.store import schemas as s
 
 _CONTENT, _EXACT, _NOW = "_fk_content", "_fk_exact", "_fk_now"
-"""Columns: the hash of the values of a row; of those that are no floating-point numbers; the latter as the rows of the
-table make it."""
+"""Columns: the hash of the values of a row; of those that do not depend on the order of floating-point sums; the latter
+as the rows of the table make it."""
 
 
 def table_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
@@ -54,7 +55,8 @@ def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
             table = join_by_key(table, wanted.select(*map(quote, by)).distinct(), by, "left_semi", nullable=True)
     kinds, numbers = {field.name: field.dataType for field in stored.schema.fields}, _numbers(reader, block)
     compared = (*block.columns, *numbers)
-    exact = [one for one in compared if not {"float", "double"} & {*_words(kinds[one].simpleString())}]
+    loose = inexact(block, {AggregateStage.TABLE: table})
+    exact = [one for one in compared if one not in loose]
     content = row_hash((one, kinds[one]) for one in block.columns)
     of_exact = row_hash((one, kinds[one]) for one in exact)
     read = [*map(quote, keys), ROW, COPIES, s.BATCH, s.HASH, f"{content} AS {_CONTENT}", f"{of_exact} AS {_EXACT}"]
@@ -110,11 +112,6 @@ def _numbers(reader: CheckReader, block: Block) -> dict[str, str]:
     """Returns the hidden counts and sums of groups that are kept by arithmetic: name and SQL over the table."""
     table, sums = reader.table_of(block.name), sums_of(block)
     return {} if sums is None or ROWS not in table.names else sums.numbers(dict(table.columns))
-
-
-def _words(kind: str) -> list[str]:
-    """Returns the names of types in the name of a type."""
-    return "".join(one if one.isalnum() else " " for one in kind).split()
 
 
 def _shown(spec: AggregateSpec) -> str:

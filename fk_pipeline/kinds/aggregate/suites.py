@@ -22,8 +22,8 @@ AGGREGATE_SUITES: dict[str, tuple[Expectation, ...]] = {
         ),
         Expectation(
             "row_is_that_of_the_table",
-            "A row has the values that the rows of its group, or window, in the table make, but for floating-point "
-            "ones. Otherwise it is stale.",
+            "A row has the values that the rows of its group, or window, in the table make, but for those that depend "
+            "on the order of floating-point sums. Otherwise it is stale.",
         ),
         Expectation(
             "no_missing_group",
