@@ -29,8 +29,14 @@ _OWN_ARCHIVE = Path("lib") / "server" / "classes.jsa"
 _QUIET = "-Xlog:cds*=off -Xlog:class+path=off"
 """Options of Java: it would warn of each class that it leaves out, and of an archive that does not fit."""
 
-_ABANDONED_SECONDS = 3600.0
-"""Seconds after which nobody makes an archive any more that was begun: its process was killed."""
+_STARTED_SECONDS = 60.0
+"""Seconds after which a Java that is to make an archive has started: without one, its process was killed."""
+
+_AWAITED_SECONDS = 3600.0
+"""Seconds for which nobody else makes an archive that a living Java is to make when it ends."""
+
+_UNUSED_SECONDS = 30 * 86400.0
+"""Seconds after which an archive is removed that no session has used: those of another Java, and of older JARs."""
 
 
 def archive_options(class_path: str) -> str:
@@ -42,7 +48,10 @@ def archive_options(class_path: str) -> str:
     archive = archive_of(class_path)
     if archive is None:
         return ""
+    _remove_unused(archive)
     if is_whole(archive):
+        with suppress(OSError):  # the folder may be that of somebody else
+            os.utime(archive)
         return f'"-XX:SharedArchiveFile={archive}" {_QUIET}'
     return f'"-XX:ArchiveClassesAtExit={archive}" {_QUIET}' if _begin(archive) else ""
 
@@ -73,7 +82,10 @@ def java() -> str | None:
 
 
 def _jars_of_spark() -> Path:
-    """Returns the folder of Spark's JARs; PySpark is not imported for that."""
+    """Returns the folder of Spark's JARs, of SPARK_HOME if that is set; PySpark is not imported for that."""
+    home = os.environ.get("SPARK_HOME")
+    if home:
+        return Path(home) / "jars"
     found = importlib.util.find_spec("pyspark")
     return Path(found.origin).parent / "jars" if found is not None and found.origin else Path("no PySpark")
 
@@ -90,7 +102,8 @@ def is_whole(archive: Path) -> bool:
 def _begin(archive: Path) -> bool:
     """Returns whether this process is to make an archive: no other one does, and the folder can be written."""
     with suppress(OSError):
-        if time.time() - archive.stat().st_mtime < _ABANDONED_SECONDS:
+        age = time.time() - archive.stat().st_mtime
+        if age < _STARTED_SECONDS or (age < _AWAITED_SECONDS and _is_made(archive)):
             return False
         archive.unlink()
     try:
@@ -98,3 +111,20 @@ def _begin(archive: Path) -> bool:
     except OSError:  # another process was quicker, perhaps
         return False
     return True
+
+
+def _is_made(archive: Path) -> bool:
+    """Returns whether a process of this machine has been told to make an archive when it ends."""
+    import psutil  # `make setup` asks for the Java before it is installed
+
+    option = f"-XX:ArchiveClassesAtExit={archive}"
+    commands = (process.info["cmdline"] or () for process in psutil.process_iter(["cmdline"]))
+    return any(option in word for command in commands for word in command)
+
+
+def _remove_unused(archive: Path) -> None:
+    """Removes the archives beside one that no session has used for long. Who maps one of them keeps it."""
+    for other in archive.parent.glob("classes-*.jsa"):
+        with suppress(OSError):
+            if other != archive and time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
+                other.unlink()

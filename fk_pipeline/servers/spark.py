@@ -42,6 +42,7 @@ def _become_server() -> None:
     parser.add_argument("--port", default=PORT, type=int)
     options = parser.parse_args()
     settings = merged([load_spec(file) for file in pipeline_files(named_pipelines())])
+    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     conf = with_class_archive(session_conf(settings))
     conf |= {
         "spark.connect.grpc.binding.address": options.host,
@@ -57,13 +58,12 @@ def _become_server() -> None:
         os.environ[TOKEN] = given
     else:
         say(f"whoever reaches {options.host}:{options.port} can run code here: {TOKEN} is not set")
-    submit = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
+    submit = str(Path(os.environ["SPARK_HOME"]) / "bin" / "spark-submit")
     arguments = ["--class", CONNECT_SERVER, "--name", conf.pop("spark.app.name"), "--master", conf.pop("spark.master")]
     for name, value in conf.items():
         arguments += ["--conf", f"{name}={value}"]
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     os.execv(submit, [submit, *arguments, "spark-internal"])  # noqa: S606 - the arguments come from the settings
 
 

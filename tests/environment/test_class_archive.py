@@ -26,6 +26,7 @@ def jars_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "one.jar").write_bytes(b"one")
     monkeypatch.setenv("FK_JARS_DIR", str(folder))
     monkeypatch.delenv("FK_CLASS_ARCHIVE", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
     return folder
 
 
@@ -41,14 +42,55 @@ def test_one_process_makes_the_archive_and_others_use_it_when_it_is_whole() -> N
     assert archive_options("").startswith(f'"-XX:SharedArchiveFile={archive}" ')
 
 
+def aged(file: Path, seconds: float) -> None:
+    """Makes a file so old."""
+    os.utime(file, (time.time() - seconds,) * 2)
+
+
 def test_an_archive_whose_process_was_killed_is_made_by_another() -> None:
     archive = archive_of("")
     assert archive is not None
-    archive.touch()
-    hour_ago = time.time() - 3601
-    os.utime(archive, (hour_ago, hour_ago))
+    java = [sys.executable, "-c", "import time; time.sleep(600)", f"-XX:ArchiveClassesAtExit={archive}"]
+    with subprocess.Popen(java) as maker:
+        assert "ArchiveClassesAtExit" in archive_options("")
+        aged(archive, 61)
+        assert archive_options("") == "", "it makes it when it ends"
+        maker.kill()
     assert "ArchiveClassesAtExit" in archive_options("")
-    assert archive_options("") == ""
+    assert archive_options("") == "", "its Java may not have started yet"
+
+
+def test_a_java_that_lives_long_is_not_waited_for() -> None:
+    archive = archive_of("")
+    assert archive is not None
+    java = [sys.executable, "-c", "import time; time.sleep(600)", f"-XX:ArchiveClassesAtExit={archive}"]
+    archive.touch()
+    aged(archive, 3601)
+    with subprocess.Popen(java) as maker:
+        assert "ArchiveClassesAtExit" in archive_options("")
+        maker.kill()
+
+
+def test_archives_that_no_session_uses_any_more_are_removed(jars_elsewhere: Path) -> None:
+    archive = archive_of("")
+    assert archive is not None
+    others = [jars_elsewhere / f"classes-{name}.jsa" for name in ("of-older-jars", "of-another-java")]
+    for file in (archive, *others):
+        file.write_bytes(b"made")
+        aged(file, 31 * 86400)
+    aged(others[1], 29 * 86400)
+    assert "SharedArchiveFile" in archive_options("")
+    assert [file.exists() for file in (archive, *others, jars_elsewhere / "one.jar")] == [True, False, True, True]
+    assert time.time() - archive.stat().st_mtime < 3600, "it is used"
+
+
+def test_another_spark_has_another_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, home = archive_of(""), tmp_path / "spark"
+    (home / "jars").mkdir(parents=True)
+    monkeypatch.setenv("SPARK_HOME", str(home))
+    first = archive_of("")
+    (home / "jars/spark-core.jar").write_bytes(b"core")
+    assert len({own, first, archive_of("")}) == 3
 
 
 def test_each_java_and_set_of_jars_has_an_archive_of_its_own(jars_elsewhere: Path) -> None:
