@@ -141,7 +141,7 @@ def declared_sequence_type(side: SideSpec) -> str:
 def declared_type(spec: JoinSpec, output: Output) -> str:
     """Returns the type of a column of the result as far as the pipeline file alone tells it."""
     expression = parse_expression(output.sql)
-    return spec.resolve(expression.reads[0])[1].type if expression.plain else UNKNOWN_TYPE
+    return (spec.type_of(expression.reads[0]) if expression.plain else None) or UNKNOWN_TYPE
 
 
 def check_conditions(session: SparkSession, spec: PipelineSpec, side: Side) -> None:

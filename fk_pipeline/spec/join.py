@@ -130,7 +130,8 @@ class JoinSpec(PipelineSpec):
             raise SqlTextError(f"column {read[0]!r} is on both sides; write left.{read[0]} or right.{read[0]}")
         return found[0]
 
-    def _type_of(self, read: tuple[str, ...]) -> str | None:
+    def type_of(self, read: tuple[str, ...]) -> str | None:
+        """Returns the declared type of the column that a path in `select` names; None for a part of a column."""
         _, column = self.resolve(read)
         whole = 2 if read[0].lower() in ("left", "right") else 1
         return column.type if len(read) == whole else None
@@ -151,7 +152,7 @@ class JoinSpec(PipelineSpec):
                 expression = parse_expression(text)
                 for read in expression.reads:
                     self.resolve(read)
-                refuse_moments(text, self._type_of)
+                refuse_moments(text, self.type_of)
             except SqlTextError as error:
                 raise problem(f"{text!r}: {error}", place, i) from None
             if expression.name is None:

@@ -11,6 +11,7 @@ import pytest
 from fk_pipeline.engine.fingerprints import fingerprints
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
+from fk_pipeline.kinds.foreign_key.layout import declared_layout
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.spec.sql import Expression, parse_expression
 
@@ -55,6 +56,15 @@ def test_a_pipeline_file_is_read(tmp_path: Path) -> None:
     assert [c.name for c in spec.selected[Side.RIGHT]] == ["seats"]
     assert spec.home == f"{tmp_path}/warehouse/flight_planes"
     assert spec.location("s3a://bucket/x") == "s3a://bucket/x"
+
+
+def test_a_field_is_not_declared_as_its_column_is(tmp_path: Path) -> None:
+    text = GOOD.replace("seats INT", "seats STRUCT<n: INT>").replace(
+        "seats AS plane_seats", "right.seats.n AS plane_seats"
+    )
+    spec = load(tmp_path, f"{text}  - seats AS whole\n")
+    types = dict(declared_layout(spec)["resolved_join"].columns)
+    assert [types[name] for name in ("tail", "plane_seats", "whole")] == ["STRING", "expression", "STRUCT<n: INT>"]
 
 
 def test_a_strategy_is_of_a_stage_that_there_is(tmp_path: Path) -> None:

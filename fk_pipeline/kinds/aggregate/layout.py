@@ -109,8 +109,7 @@ def declared_layout(spec: AggregateSpec) -> Layout:
 
     def declared(sql: str) -> str:
         expression = parse_expression(sql)
-        column = spec.input.column(expression.reads[0][0]) if expression.plain else None
-        return UNKNOWN_TYPE if column is None else column.type
+        return (spec.input.type_of(expression.reads[0]) if expression.plain else None) or UNKNOWN_TYPE
 
     types = {by(name): declared(sql) for name, sql in spec.grouped_by.items()}
     if spec.window is not None:

@@ -62,9 +62,9 @@ class ForeignKeySpec(JoinSpec):
             return "TIMESTAMP"
         for side, text in ((self.right, self.right.valid_from), (self.left, self.as_of)):
             expression = None if text is None else parse_expression(text)
-            column = side.column(expression.reads[0][0]) if expression is not None and expression.plain else None
-            if column is not None:
-                return column.type
+            kind = side.type_of(expression.reads[0]) if expression is not None and expression.plain else None
+            if kind is not None:
+                return kind
         return UNKNOWN_TYPE
 
     def result_key_outputs(self) -> Sequence[tuple[str, str | None, bool]]:
@@ -135,10 +135,10 @@ class ForeignKeySpec(JoinSpec):
             )
         for i, (text, key) in enumerate(zip(self.left.foreign_key, keys, strict=True)):
             expression = parse_expression(text)
-            column = self.left.column(expression.reads[0][0]) if expression.plain else None
-            if column is not None and len(expression.reads[0]) == 1 and column.type.upper() != key.type.upper():
+            kind = self.left.type_of(expression.reads[0]) if expression.plain else None
+            if kind is not None and kind.upper() != key.type.upper():
                 raise problem(
-                    f"foreign_key {text!r} is {column.type}, the right key {key.name!r} is {key.type}; "
+                    f"foreign_key {text!r} is {kind}, the right key {key.name!r} is {key.type}; "
                     f"make the types equal, for example with CAST({text} AS {key.type})",
                     "left",
                     "foreign_key",

@@ -97,8 +97,7 @@ def declared_layout(spec: WindowSpec) -> Layout:
 
 def _declared(spec: WindowSpec, sql: str) -> str:
     expression = parse_expression(sql)
-    column = spec.left.column(expression.reads[0][0]) if expression.plain else None
-    return UNKNOWN_TYPE if column is None else column.type
+    return (spec.left.type_of(expression.reads[0]) if expression.plain else None) or UNKNOWN_TYPE
 
 
 def _layout(
