@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -86,9 +87,15 @@ def package_of(module: str) -> str | None:
     return max(fitting, key=len, default=None)
 
 
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
+
+
+@cache
 def imports_of(file: Path) -> list[str]:
     found = []
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(tree_of(file)):
         if isinstance(node, ast.ImportFrom) and node.module:
             found += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
@@ -192,7 +199,7 @@ SHARED_NAMES = {"Json", "UNAVAILABLE"}
 def test_no_two_modules_share_the_name_of_a_class_or_constant() -> None:
     places: dict[str, list[str]] = {}
     for file in FILES:
-        for node in ast.parse(file.read_text()).body:
+        for node in tree_of(file).body:
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
             names = [one.id for one in targets if isinstance(one, ast.Name)]
             names += [node.name] if isinstance(node, ast.ClassDef) else []
@@ -211,6 +218,6 @@ NOT_EVERYWHERE = {
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
 def test_every_session_will_do_and_executors_need_no_python(file: Path) -> None:
-    nodes = list(ast.walk(ast.parse(file.read_text())))
+    nodes = list(ast.walk(tree_of(file)))
     names = {n.attr for n in nodes if isinstance(n, ast.Attribute)} | {n.id for n in nodes if isinstance(n, ast.Name)}
     assert not names & NOT_EVERYWHERE
