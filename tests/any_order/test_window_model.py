@@ -8,8 +8,9 @@ from tests.any_order.model import JOINS
 from tests.any_order.window_model import RULES, WindowSchedule, wrong
 
 
-def test_with_all_rules_every_schedule_ends_with_the_pairs_and_the_closed_rows() -> None:
-    assert wrong(1500) == 0
+@pytest.mark.parametrize("schedules", [375, pytest.param(1500, marks=pytest.mark.slow)])
+def test_with_all_rules_every_schedule_ends_with_the_pairs_and_the_closed_rows(schedules: int) -> None:
+    assert wrong(schedules) == 0
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -137,7 +137,7 @@ def by_blocks(db: sqlite3.Connection, query: Query) -> Counter[tuple[object, ...
     return Counter(rows)
 
 
-@pytest.mark.parametrize("hundred", range(4))
+@pytest.mark.parametrize("hundred", [0, *(pytest.param(more, marks=pytest.mark.slow) for more in range(1, 4))])
 def test_the_blocks_give_what_the_query_says(hundred: int) -> None:
     rows, units = 0, Counter[str]()
     for seed in range(100 * hundred, 100 * hundred + 100):
