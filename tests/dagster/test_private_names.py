@@ -32,6 +32,8 @@ def is_private(module: str) -> bool:
 
 def private_imports(file: Path) -> Iterator[Import]:
     text = file.read_text()
+    if "dagster._" not in text:
+        return
     lines = text.splitlines()
     above: tuple[int, str] = (0, "")  # where the import before ends, and its reason: it holds for those right below
     for node in ast.walk(ast.parse(text)):

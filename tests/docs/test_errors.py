@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,43 +18,43 @@ PAGE = (ROOT / "docs/reference/errors.md").read_text()
 SECTIONS = dict(zip(*[iter(re.split(r"^## (.+)\n", PAGE, flags=re.MULTILINE)[1:])] * 2, strict=True))
 LAST = "Not a FkPipelineError"
 
-SOURCES = {
-    file: ast.parse(file.read_text())
-    for top in ("fk_pipeline", "assets", "resources", "expectations")
-    for file in sorted((ROOT / top).rglob("*.py"))
-}
+TYPES = sorted(
+    name
+    for name, one in vars(errors).items()
+    if isinstance(one, type) and issubclass(one, FkPipelineError) and one is not FkPipelineError
+)
 
 
+@cache
+def nodes() -> list[tuple[Path, ast.AST]]:
+    """Every node of the code, with its file: for tests, not for their collection, because it takes seconds."""
+    files = sorted((ROOT / "fk_pipeline").rglob("*.py"))
+    return [(file, node) for file in files for node in ast.walk(ast.parse(file.read_text()))]
+
+
+@cache
 def classes() -> dict[str, tuple[Path, list[str]]]:
     """Every class of the code: where it is, and the names of its bases."""
     return {
         node.name: (file, [ast.unparse(base).rsplit(".", 1)[-1] for base in node.bases])
-        for file, tree in SOURCES.items()
-        for node in ast.walk(tree)
+        for file, node in nodes()
         if isinstance(node, ast.ClassDef)
     }
-
-
-CLASSES = classes()
 
 
 def is_a(name: str, wanted: str) -> bool:
     """Whether a class of the code, or of Python, derives from another."""
     if name == wanted:
         return True
-    if name in CLASSES:
-        return any(is_a(base, wanted) for base in CLASSES[name][1])
+    if name in classes():
+        return any(is_a(base, wanted) for base in classes()[name][1])
     known = getattr(builtins, name, None)
     return isinstance(known, type) and wanted in [base.__name__ for base in known.__mro__]
 
 
-EXCEPTIONS = {name for name in CLASSES if is_a(name, "BaseException")}
-TYPES = sorted(name for name in EXCEPTIONS if is_a(name, "FkPipelineError") and name != "FkPipelineError")
-
-
 def test_error_types_are_defined_in_one_module() -> None:
-    assert {str(CLASSES[name][0].relative_to(ROOT)) for name in TYPES} == {"fk_pipeline/errors.py"}
-    assert all(issubclass(getattr(errors, name), FkPipelineError) for name in TYPES)
+    assert sorted(name for name in classes() if is_a(name, "FkPipelineError") and name != "FkPipelineError") == TYPES
+    assert {str(classes()[name][0].relative_to(ROOT)) for name in TYPES} == {"fk_pipeline/errors.py"}
 
 
 def test_the_catalogue_has_every_type_and_no_other() -> None:
@@ -76,8 +77,7 @@ def test_every_type_says_what_it_is_in_the_table_too(name: str) -> None:
 @pytest.fixture(scope="module")
 def called() -> set[str]:
     """Returns the last names of everything that the code calls."""
-    calls = (node for tree in SOURCES.values() for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return {ast.unparse(node.func).rsplit(".", 1)[-1] for node in calls}
+    return {ast.unparse(node.func).rsplit(".", 1)[-1] for _, node in nodes() if isinstance(node, ast.Call)}
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -87,7 +87,8 @@ def test_every_type_is_made_somewhere(name: str, called: set[str]) -> None:
 
 def test_other_exceptions_are_told_apart() -> None:
     listed = re.findall(r"^\| `(\w+)` \|", SECTIONS[LAST], flags=re.MULTILINE)
-    assert sorted(listed) == sorted(EXCEPTIONS - set(TYPES) - {"FkPipelineError"})
+    exceptions = {name for name in classes() if is_a(name, "BaseException")}
+    assert sorted(listed) == sorted(exceptions - {*TYPES, "FkPipelineError"})
 
 
 def test_the_exit_statuses_of_the_command_are_those_of_the_types() -> None:
