@@ -25,9 +25,7 @@ from tests.kinds.window.near import FILE, SELECT, Near
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    "way", [pytest.param(w, marks=() if w == "with deletion vectors" else pytest.mark.slow) for w in WAYS]
-)
+@pytest.mark.parametrize("way", [pytest.param(w, marks=() if w == "by the driver" else pytest.mark.slow) for w in WAYS])
 def test_a_late_match_takes_the_unmatched_row_back_and_a_withdrawn_batch_lets_it_stand_alone_again(
     near: Callable[..., Near], way: str
 ) -> None:
