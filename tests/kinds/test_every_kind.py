@@ -86,7 +86,13 @@ def pipeline(subject: Subject, spark: SparkSession, files: list[Path]) -> Pipeli
     return made
 
 
-@pytest.mark.parametrize("name", [*KINDS, pytest.param(SEMI.name, marks=pytest.mark.slow)])
+QUICK = ("aggregate", "query")
+"""A kind with a changelog and a state, and the one without."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in (*KINDS, SEMI.name)]
+)
 def test_the_result_exists_when_its_stage_has_run_without_rows(name: str, spark: SparkSession, tmp_path: Path) -> None:
     with registered():
         subject = SUBJECTS[name]
@@ -136,6 +142,7 @@ def _literal(value: Any) -> str:
     return f"X'{value.hex()}'" if isinstance(value, bytes) else json.dumps(value)
 
 
+@pytest.mark.slow  # of each kind: expectations/test_mutations.py, test_aggregate.py, query/test_checks.py
 def test_a_corrupted_row_turns_a_check_of_its_stage_red(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = pipeline.spec.definition
     # The proof is of good rows: other checks find the bad ones, too, unless no log is kept to compare them with.

@@ -245,6 +245,7 @@ def test_options_of_a_query_go_with_one(shop: Shop, option: str) -> None:
     assert not shop.made.exists()
 
 
+@pytest.mark.slow  # they are loaded in the tests before; tables and a query that run: kinds/query
 @pytest.mark.spark
 def test_the_pipelines_run_and_are_right(shop: Shop, spark: SparkSession) -> None:
     assert shop.init().exit_code == 0

@@ -245,9 +245,10 @@ def by_blocks(spark: SparkSession, text: str) -> tuple[DataFrame, tuple[str, ...
 
 
 @pytest.mark.usefixtures("tables")
-def test_the_blocks_compute_what_spark_computes(spark: SparkSession) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_the_blocks_compute_what_spark_computes(spark: SparkSession, every: int) -> None:
     differ = {}
-    for text in TEXTS:
+    for text in TEXTS[::every]:
         expected, (found, names) = spark.sql(text), by_blocks(spark, text)
         types = [[field.dataType for field in frame.schema.fields] for frame in (found, expected)]
         rows = [Counter(map(repr, frame.collect())) for frame in (found.toDF(*names), expected)]

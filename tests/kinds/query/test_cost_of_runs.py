@@ -99,6 +99,7 @@ def test_the_way_that_is_planned_is_gone_and_both_seconds_are_kept(
     assert "equal" in things.said("verify")
 
 
+@pytest.mark.slow  # the run refuses it: test_query.py
 def test_what_incremental_refuses_is_planned_with_the_reason(tmp_path: Path, spark: SparkSession) -> None:
     things = Things(tmp_path, spark)
     things.refresh("incremental")
@@ -113,6 +114,7 @@ def test_what_incremental_refuses_is_planned_with_the_reason(tmp_path: Path, spa
     assert refused.exception.what.startswith("block result can only be computed whole: the changes of things since")
 
 
+@pytest.mark.slow  # the share that counts: test_costs.py
 def test_what_where_leaves_out_is_traced_once_and_expected_from_then_on(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

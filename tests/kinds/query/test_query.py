@@ -132,6 +132,7 @@ def test_rows_are_found_that_have_no_row_of_a_table_on_the_way_to_a_change(tmp_p
     assert [world.check(name) for name in forms] == [[(1, 1), (3, 4)], [(1, 6)], [(None,)]]
 
 
+@pytest.mark.slow  # the rule: test_model.py; a clock that moves: test_clock.py
 def test_so_are_those_that_a_moved_value_passes(tmp_path: Path, spark: SparkSession) -> None:
     world = World(tmp_path, spark)
     world.query(
@@ -228,11 +229,22 @@ def test_a_run_over_nothing_new_writes_the_versions_only_and_the_command_tells_t
     lines = (tmp_path / "rows.csv").read_text().splitlines()
     assert (lines[0], sorted(lines[1:])) == ("region,n,c,s", [",1,1,1", "7,2,2,14", "9,1,0,"])
     assert "equal" in said("verify", file)
+
+
+@pytest.mark.slow  # deaths around commits: engine/test_faults.py, any_order
+def test_a_run_that_dies_leaves_nothing_or_all(tmp_path: Path, spark: SparkSession) -> None:
+    world = World(tmp_path, spark)
+    world.query("sums", SUMS)
+    world.land("fact", 0, (1, 1, 1, 5), (2, 1, 1, 6), (3, None, 2, 1))
+    world.land("dim", 0, (1, 7, 1), (5, 9, 1))
+    for name in ("fact", "dim", "sums"):
+        world.at(name).run()
+    before = version(world, "sums")
     world.land("fact", 2, (1,))
     world.at("fact").run()
     with faults.listening(dies_at("before commit of result")), pytest.raises(Killed):
         world.at("sums").run()
-    assert version(world, "sums") == 2  # a death before the commit leaves nothing
+    assert version(world, "sums") == before  # a death before the commit leaves nothing
     with faults.listening(dies_at("after commit of result")), pytest.raises(Killed):
         world.at("sums").run()
     world.land("fact", 3, (2, 5, 1, 1))  # one after it leaves all, and the next run goes on from there
@@ -241,7 +253,16 @@ def test_a_run_over_nothing_new_writes_the_versions_only_and_the_command_tells_t
     world.check("sums")
 
 
-def test_an_edit_of_the_query_needs_the_rebuild_that_the_refusal_names(tmp_path: Path, spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    "between",
+    [
+        pytest.param(["nothing"], id="nothing"),
+        pytest.param(["nothing", "rebuilt", "packed"], id="rebuilt and packed", marks=pytest.mark.slow),
+    ],
+)
+def test_an_edit_of_the_query_needs_the_rebuild_that_the_refusal_names(
+    tmp_path: Path, spark: SparkSession, between: list[str]
+) -> None:
     world = World(tmp_path, spark)
     world.query("edited", "SELECT kind, SUM(v) AS s FROM fact GROUP BY kind")
     world.land("fact", 0, (1, 1, 1, 5), (2, 1, 2, 6))
@@ -260,13 +281,13 @@ def test_an_edit_of_the_query_needs_the_rebuild_that_the_refusal_names(tmp_path:
     assert "wrong result" in str(refused.value)
     world.at("edited").rebuild()
     assert world.check("edited") == [(1, 6, 1), (2, 7, 2)]
-    for batch, again in enumerate(["not", "rebuilt", "packed"], 1):  # no rebuild and no upkeep takes the versions away
+    for batch, again in enumerate(between, 1):  # no rebuild and no upkeep takes the versions away
         before = version(world, "edited")
         if again == "rebuilt":  # no row differs
             world.at("edited").rebuild()
         elif again == "packed":
             said("compact", world.folder / "edited.yaml")
-        assert (version(world, "edited") > before) is (again != "not")
+        assert (version(world, "edited") > before) is (again != "nothing")
         assert not world.at("edited").run()
         status = json.loads(said("status", world.folder / "edited.yaml", "--format", "json"))
         assert status["stands_for"] == {"fact": str(batch - 1)}
@@ -277,6 +298,7 @@ def test_an_edit_of_the_query_needs_the_rebuild_that_the_refusal_names(tmp_path:
         assert world.check("edited") == [(2, 12 + batch, 1)]
 
 
+@pytest.mark.slow  # stages before their upstream: engine/test_join.py
 def test_a_result_that_ran_before_a_block_of_it_is_pending(tmp_path: Path, spark: SparkSession) -> None:
     world = World(tmp_path, spark)
     world.query("early", "WITH a AS (SELECT dim, MAX(v) AS m FROM fact GROUP BY dim) SELECT a.m, d.w FROM a JOIN dim d "
@@ -328,6 +350,7 @@ class Lake:
         return self.world.check(name, db)
 
 
+@pytest.mark.slow  # one with a feed, and one without: test_what_must_be_computed_whole_is_refused_if_the_file_says_so
 @pytest.mark.parametrize("feed", [True, False])
 def test_a_delta_table_is_read_where_it_lies(tmp_path: Path, spark: SparkSession, *, feed: bool) -> None:
     world = World(tmp_path, spark)

@@ -177,6 +177,7 @@ def test_so_do_those_of_many() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.slow  # what a change touches: the tests before; on Spark: test_query.py
 def test_written_queries_are_right_after_every_change(tmp_path: Path, spark: SparkSession) -> None:
     assert [*_wrong(tmp_path, spark, range(2000, 2003), steps=3)] == []
 
