@@ -59,8 +59,8 @@ FORMATS: dict[str, tuple[dict[str, Any], Callable[[Path, Rows], Path]]] = {
     "flattened": ({"format": "debezium"}, _lines(lambda row: {**row, "__op": "c"})),
 }
 """Per format, the settings of a side and how rows of texts land as one file."""
-SLOW = ("dms", "dms, parquet", "exported")
-"""Formats that are read as others are: as CSV, as Parquet, and as an envelope."""
+SLOW = ("dms", "dms, parquet", "exported", "maxwell", "flattened")
+"""Formats that are read as others are: as CSV, as Parquet, as an envelope, and as rows."""
 EVERY_FORMAT = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in FORMATS]
 
 
@@ -180,23 +180,27 @@ def test_half_a_surrogate_pair_is_no_text(spark: SparkSession, tmp_path: Path, s
     assert [one["reason"] for one in found] == [*HALVES.values()]
 
 
-@pytest.mark.parametrize(
-    ("kind", "line", "reason"),
-    [
-        ("debezium", {"after": '{"id": 1}', "op": "c"}, "after is a text, not an object"),
-        ("debezium", {"payload": {"after": [1], "op": "c"}}, "payload.after is a list, not an object"),
-        ("debezium", {"topic": "t", "value": '{"op": "c"}'}, "value is a text, not an object"),
-        ("debezium", {"before": 7, "after": {"id": 1}, "op": "u"}, "before is a number, not an object"),
-        ("debezium", {"after": {"id": 1}, "op": "add"}, "unknown op add"),
-        ("maxwell", {"type": "insert", "data": True}, "data is a boolean, not an object"),
-        ("maxwell", {"type": "update", "data": {"id": 1}, "old": "x"}, "old is a text, not an object"),
+WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
+    "debezium": [
+        ({"after": '{"id": 1}', "op": "c"}, "after is a text, not an object"),
+        ({"payload": {"after": [1], "op": "c"}}, "payload.after is a list, not an object"),
+        ({"topic": "t", "value": '{"op": "c"}'}, "value is a text, not an object"),
+        ({"before": 7, "after": {"id": 1}, "op": "u"}, "before is a number, not an object"),
+        ({"after": {"id": 1}, "op": "add"}, "unknown op add"),
     ],
-)
-def test_a_reason_names_what_is_wrong(
-    spark: SparkSession, tmp_path: Path, kind: str, line: dict[str, Any], reason: str
-) -> None:
-    [found] = read(spark, spec_of(format=kind), write(tmp_path, "1.jsonl", json.dumps(line)))
-    assert (found["kind"], found["reason"]) == ("bad", reason)
+    "maxwell": [
+        ({"type": "insert", "data": True}, "data is a boolean, not an object"),
+        ({"type": "update", "data": {"id": 1}, "old": "x"}, "old is a text, not an object"),
+    ],
+}
+"""Per format, lines and what is wrong with them."""
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_reason_names_what_is_wrong(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    lines = "\n".join(json.dumps(line) for line, _ in WRONG[kind])
+    found = read(spark, spec_of(format=kind), write(tmp_path, "1.jsonl", lines))
+    assert [(one["kind"], one["reason"]) for one in found] == [("bad", reason) for _, reason in WRONG[kind]]
 
 
 def test_an_update_whose_old_image_has_another_key_removes_that_row(spark: SparkSession, tmp_path: Path) -> None:

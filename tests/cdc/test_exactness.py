@@ -294,7 +294,7 @@ ALIKE = ("debezium, envelope", "dms")
 """Files whose values are read as those of others: "debezium, exported" and "csv"."""
 
 
-@pytest.mark.parametrize("number", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [300, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in ALIKE else ()) for n in FILES])
 def test_what_is_written_is_what_is_typed(spark: SparkSession, tmp_path: Path, name: str, number: int) -> None:
     changes, make = FILES[name]
@@ -330,8 +330,8 @@ CONVERTED = {
 """Types that are declared where another is stored, and the stored value from the one that is read."""
 
 
-@pytest.mark.parametrize("number", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["parquet, types", "delta"])
+@pytest.mark.parametrize("number", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["parquet, types", pytest.param("delta", marks=pytest.mark.slow)])
 def test_a_stored_value_of_another_type_is_the_same_value(
     spark: SparkSession, tmp_path: Path, name: str, number: int
 ) -> None:

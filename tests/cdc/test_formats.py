@@ -72,9 +72,9 @@ def test_every_shape_gives_the_same_events(spark: SparkSession) -> None:
         "r": envelope("r", after=ROW, sequence='[null,"150"]', lsn=150, snapshot="true"),
         "d": envelope("d", before=ROW, sequence=PAIR, lsn=200),
     }
-    for name, shape in SHAPES.items():
-        found = parsed(spark, [shape(e) for e in events.values()], side())
-        for op, row in zip(events, found, strict=True):
+    found = parsed(spark, [shape(e) for shape in SHAPES.values() for e in events.values()], side())
+    for number, name in enumerate(SHAPES):
+        for op, row in zip(events, found[number * len(events) :], strict=False):
             assert (row["kind"], row["op"], row["deleted"]) == ("event", op, op == "d"), name
             assert row["row"]["id"] == 1
             assert row["row"]["name"] == "a"
@@ -94,8 +94,9 @@ def test_flattened_rows_in_every_shape(spark: SparkSession) -> None:
     ]
     wanted = [("c", False, (1, 200)), ("r", False, (0, 150)), ("d", True, (1, 200)), ("d", True, (0, 0))]
     wanted.append(("u", False, (100, 200)))
-    for name, shape in SHAPES.items():
-        found = parsed(spark, [shape(row) for row in rows], side())
+    every = parsed(spark, [shape(row) for shape in SHAPES.values() for row in rows], side())
+    for number, name in enumerate(SHAPES):
+        found = every[number * len(rows) :][: len(rows)]
         told = [(r["op"], r["deleted"], tuple(r["sequence"].values())) for r in found]
         assert told == wanted, name
         assert {r["kind"] for r in found} == {"event"}

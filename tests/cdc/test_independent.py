@@ -84,7 +84,9 @@ def test_captures_are_read_value_by_value(spark: SparkSession, table: str) -> No
     assert not (wrong := differences(events, "debezium", key, columns)), wrong[:3]
 
 
-@pytest.mark.parametrize("format_", ["rows", "debezium", "maxwell"])
+@pytest.mark.parametrize(
+    "format_", ["debezium", *(pytest.param(one, marks=pytest.mark.slow) for one in ("rows", "maxwell"))]
+)
 def test_mutated_lines_are_read_value_by_value(spark: SparkSession, tmp_path: Path, format_: str) -> None:
     lines = lines_of(format_, Random(5), 0, 4000)
     (tmp_path / "1.jsonl").write_bytes(b"\n".join(lines) + b"\n")

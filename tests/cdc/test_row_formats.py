@@ -143,7 +143,7 @@ SAID = {
 """Per word that names an operation, what is made of its row; a word counts whole."""
 
 
-@pytest.mark.parametrize("format_", ["rows", "csv", "parquet"])
+@pytest.mark.parametrize("format_", ["rows", "parquet", pytest.param("csv", marks=pytest.mark.slow)])
 def test_operations_are_whole_words_in_every_format_of_plain_rows(
     spark: SparkSession, tmp_path: Path, format_: str
 ) -> None:
