@@ -111,6 +111,7 @@ def test_what_ran_again_or_was_withdrawn_makes_the_stages_after_it_due(rows_pipe
     assert made.result() == {1: ("v", "A")}
 
 
+@pytest.mark.slow  # a refused run, with the same rebuild: kinds/table/test_table.py, dagster/test_assets.py
 def test_an_edited_file_is_explained_with_the_rebuild_that_mends_it(
     rows_pipeline: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,7 @@ def test_whatever_happens_on_the_way_the_result_is_the_join(spark: SparkSession)
     assert {what for what in wanted if not Short.totals[what]} == set()
 
 
+@pytest.mark.slow  # a batch of it that is written anew: test_every_kind.py
 def test_another_kind_passes_the_same(spark: SparkSession) -> None:
     """The semi join of `tests/kinds/semi_join`: a folder and a line in the registry, and nothing else.
 

@@ -51,7 +51,10 @@ CASES: list[tuple[int, str, tuple[Any, ...] | None, tuple[Any, ...] | None, Any,
 RIGHT_CHANGES = [("gone",), ("changed", "C2"), ("same", "S"), ("late", "L"), ("unheard",)]
 
 
-@pytest.fixture(scope="module", params=[pytest.param("inner", marks=pytest.mark.connect), "left"])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("inner", marks=pytest.mark.connect), pytest.param("left", marks=pytest.mark.slow)],
+)
 def joined(request: pytest.FixtureRequest, rows_pipeline: Callable[..., Any]) -> Any:
     made = rows_pipeline(request.param)
     made.land(0, [before for _, _, before, _, _, _ in CASES if before], RIGHT_ROWS)
@@ -147,7 +150,7 @@ def test_counts_in_the_ledger_add_up(joined: Any, found: Verdicts) -> None:
     assert sum(verdicts.values()) == responses["left-driven"] + responses["right-driven"] == len(found)
 
 
-@pytest.mark.parametrize("joined", [pytest.param("inner", marks=pytest.mark.slow), "left"], indirect=True)
+@pytest.mark.parametrize("joined", ["inner", pytest.param("left", marks=pytest.mark.slow)], indirect=True)
 def test_running_a_batch_again_changes_nothing(joined: Any, result: dict[int, Any], copy_of: Any) -> None:
     made = copy_of(joined)
     again = {r.stage: r.counts for r in made.pipeline.run("1")}

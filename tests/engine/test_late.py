@@ -94,6 +94,7 @@ def test_rows_that_were_added_late_to_a_state_table_are_refused_with_the_rebuild
     is_right(made, {1: ("new", "A")})
 
 
+@pytest.mark.slow  # a stage that is computed again: test_faults.py
 def test_a_run_in_whose_time_another_commits_is_done_again(begun: Any) -> None:
     made = begun("inner")
     table = f"{made.pipeline.spec.home}/responses"

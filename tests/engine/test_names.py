@@ -74,7 +74,7 @@ WRITE: dict[str, tuple[str, Callable[[Path, int], None]]] = {
 @pytest.mark.parametrize(
     ("left", "right", "stages"),
     [
-        ("rows", "parquet", None),
+        pytest.param("rows", "parquet", None, marks=pytest.mark.slow),
         pytest.param("csv", "debezium", "left_changelog,right_table", marks=pytest.mark.connect),
     ],
 )

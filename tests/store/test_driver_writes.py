@@ -218,7 +218,11 @@ def test_the_rows_of_some_batches_are_replaced_and_files_of_others_stay(
     assert [row[0] for row in stored(warehouse)] == ["1", "3", "11", "13"]
 
 
-@pytest.mark.parametrize("limit", [Sizes(rewritten_rows=2), Sizes(rewritten_bytes=100)], ids=["rows", "bytes"])
+@pytest.mark.parametrize(
+    "limit",
+    [Sizes(rewritten_rows=2), pytest.param(Sizes(rewritten_bytes=100), marks=pytest.mark.slow)],
+    ids=["rows", "bytes"],
+)
 def test_a_table_that_is_too_large_gets_deletion_vectors_with_its_next_merge(
     spark: SparkSession, tmp_path: Path, frame: Frame, rows: Rows, limit: Sizes
 ) -> None:

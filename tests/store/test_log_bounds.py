@@ -112,9 +112,12 @@ WAYS: dict[str, tuple[Way, bool]] = {
 }
 """Per way of a checkpoint, what makes it, and whether its times are exact."""
 
+QUICK = ("96 bits", "96 bits, no JSON", "microseconds", "delta-rs")
+"""Ways of one file. Which files of the others count: test_the_last_complete_checkpoint_and_later_ones_count."""
+
 
 @pytest.mark.spark
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(w, marks=() if w in QUICK else pytest.mark.slow) for w in WAYS])
 def test_no_row_is_left_out_by_the_bounds_of_its_file(way: str, ends: Warehouse, tmp_path: Path) -> None:
     make, exact = WAYS[way]
     path = shutil.copytree(ends.path(TABLE.name), f"{tmp_path}/{TABLE.name}")

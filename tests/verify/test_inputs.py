@@ -137,6 +137,7 @@ def test_only_commits_order_the_rows_of_a_change_feed(tmp_path: Path, order: str
     assert load_spec(tmp_path / "p.yaml").side(Side.INPUT).feed_of_delta == is_feed
 
 
+@pytest.mark.slow  # what orders a feed: the test before; old images: cdc/test_as_meant.py
 def test_the_feed_of_a_delta_table_in_files_in_any_order(tmp_path: Path, spark: SparkSession) -> None:
     ordered = "STRING, v STRING, _commit_version INT', op_column: _Change_Type, sequence_by: _Commit_Version, key"
     file = tmp_path / "p.yaml"

@@ -23,7 +23,6 @@ OUTER = {"select": "[id, fk, v, k, name]"}
 LEFT: list[Any] = [(1, "a", "v"), (2, "b", "v"), (3, None, "v"), (4, "gone", "v"), (5, "a", "v")]
 RIGHT: list[Any] = [("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")]
 
-SLOW = ("by keys on Spark", "whole tables", "with deletion vectors")
 
 
 def stored(pipeline: Pipeline) -> dict[tuple[int | None, str | None], tuple[str | None, str | None, str | None]]:
@@ -35,7 +34,8 @@ def stored(pipeline: Pipeline) -> dict[tuple[int | None, str | None], tuple[str 
     return found
 
 
-@pytest.mark.parametrize("way", [pytest.param(w, marks=pytest.mark.slow if w in SLOW else ()) for w in WAYS])
+@pytest.mark.slow  # outer joins after whatever happens: any_order/test_any_order.py
+@pytest.mark.parametrize("way", WAYS)
 def test_a_right_row_stands_alone_while_no_left_row_refers_to_it(rows_pipeline: Any, way: str) -> None:
     strategy = "{strategy: full}" if way == "whole tables" else "{}"
     made = rows_pipeline("outer", WAYS[way], settings=strategy, **OUTER)

@@ -213,6 +213,7 @@ def stepped(rows_pipeline: Any) -> tuple[Pipeline, dict[int, set[tuple[str, int,
     return pipeline, {step: told.get(step, set()) for step in range(len(STEPS))}
 
 
+@pytest.mark.slow  # what changes with a foreign key: the first test
 def test_the_steps_of_the_original_proposal(stepped: Any) -> None:
     pipeline, changed = stepped
     for step, (_, _, wanted) in enumerate(STEPS):
@@ -220,6 +221,7 @@ def test_the_steps_of_the_original_proposal(stepped: Any) -> None:
     assert {key: row for key, row in stored(pipeline).items() if key[0] < 10} == {(3, "A0"): ("v", "v")}
 
 
+@pytest.mark.slow  # ranges: test_the_feed_names_the_batch_that_removed_a_row_... in kinds/table/test_table.py
 def test_the_batches_of_a_range_have_the_rows_that_each_of_them_removed(stepped: Any) -> None:
     pipeline, changed = stepped
     told = [{one for one in changed[batch] if one[1] > 10} for batch in (5, 6)]
