@@ -54,10 +54,10 @@ test: classes ## every test that is not slow, and beside them what Spark Connect
 	@$(MAKE) --jobs=2 test-classic test-connect
 
 test-classic: classes ## every test that is not slow, without those of Spark Connect once more
-	$(AT_ONCE) -m "not slow and not docs" $(TESTS)
+	FK_TEST_SPARK=interpreted $(AT_ONCE) -m "not slow and not docs" $(TESTS)
 
 test-durations: classes ## the tests of `make test`, and the seconds of each file stored: the longest then run first
-	$(AT_ONCE) -m "not slow and not docs" --store-durations
+	FK_TEST_SPARK=interpreted $(AT_ONCE) -m "not slow and not docs" --store-durations
 
 test-connect: WORKERS = 1
 test-connect: classes ## the tests of what sessions do differently, as a client of a Connect server of ours

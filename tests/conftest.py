@@ -72,7 +72,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def python_on_executors(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gives executors Python, which frames made of Python rows need; a Connect client sends such rows as data."""
-    if KIND == "classic":
+    if KIND != "connect":
         monkeypatch.setattr(spark.sparkContext, "pythonExec", sys.executable)
 
 
