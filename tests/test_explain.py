@@ -95,9 +95,15 @@ def made(rows_pipeline: Callable[..., Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def story_of(made: Any, told_alike: Callable[..., Any]) -> Callable[[str], Any]:
-    """What `explain` says of a key."""
-    return cache(partial(told_alike, made.pipeline))
+def story_of(made: Any) -> Callable[[str], Any]:
+    """What `explain` says of a key without Spark."""
+    return cache(partial(made.pipeline.explain, told=pytest.fail))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("key", ["1", *(pytest.param(key, marks=pytest.mark.slow) for key in "23456")])
+def test_spark_says_the_same(made: Any, told_alike: Callable[..., Any], key: str) -> None:
+    assert told_alike(made.pipeline, key).as_expected
 
 
 @pytest.mark.spark

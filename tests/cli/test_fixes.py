@@ -211,13 +211,13 @@ def landed_anew_when_folded(folder: Path) -> list[Any]:
 
 SITUATIONS: dict[str, tuple[Callable[[Path], list[Any]], list[str]]] = {
     "nothing was ever run": (nothing_was_run, ["run"]),
-    "the landing folder moved": (landing_moved, ["run --adopt"]),
     "a batch is withdrawn already": (withdrawn_already, ["run --batches 2"]),
     "a column was added": (column_added, ["run"]),
 }
 """Per situation: what makes it and returns the command that fails, and the commands that are followed."""
 
 LONGER: dict[str, tuple[Callable[[Path], list[Any]], list[str]]] = {
+    "the landing folder moved": (landing_moved, ["run --adopt"]),  # beside engine/test_moved.py
     "a rebuild died in its swap": (killed_in_a_swap, ["run"]),
     "a rebuild died in its swap, and its tables are gone": (
         killed_in_a_swap_that_cannot_be_finished,
@@ -344,6 +344,7 @@ def test_an_empty_file_in_the_place_of_one_that_is_gone_lets_the_others_go_on(fo
     assert counted(folder) == {"a": 2, "b": 1, "c": 1}
 
 
+@pytest.mark.slow  # a file that is held back: engine/test_moved.py
 @pytest.mark.spark
 def test_a_file_that_was_renamed_goes_on_under_its_old_name_or_in_another_batch(folder: Path, command: Any) -> None:
     (folder / "landing" / "2.jsonl").rename(folder / "landing" / "b2.jsonl")

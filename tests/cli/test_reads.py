@@ -81,11 +81,16 @@ def test_they_answer_without_spark(made: Any, command: Callable[..., Any], tmp_p
     ("args", "last"),
     [
         (["show", "resolved_join", "--where", "v <> 'x' AND id > 1", "--order-by", "id"], "10 |   | B"),
-        (
+        pytest.param(
             ["explain", "--key", "2"],
             "The row is in the result: the left row of batch 0 refers to right row a of batch 0.",
+            marks=pytest.mark.slow,
         ),
-        (["impact", "--right-key", "b"], "1 rows of the result would be written or taken out."),
+        pytest.param(
+            ["impact", "--right-key", "b"],
+            "1 rows of the result would be written or taken out.",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_they_start_quickly(made: Any, args: list[str], last: str) -> None:

@@ -313,6 +313,7 @@ def test_a_run_of_the_sensor_leaves_what_is_done_and_one_of_a_person_does_it(
     assert (number, shown["rows"], "did the same work again" in shown["note"]) == (3, 1, True)
 
 
+@pytest.mark.slow  # held back: engine/test_moved.py; one by one: test_sensor.py
 @pytest.mark.spark
 def test_a_file_that_is_held_back_stops_no_other_batch(rows_pipeline: Any, instance: DagsterInstance) -> None:
     made = rows_pipeline("left", settings="{retry_seconds: 1, max_failures: 2}")

@@ -17,6 +17,7 @@ from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.definitions import definitions
 from fk_pipeline.errors import CONTROL, CheckFailedError
 from fk_pipeline.expectations.checking import check, refuse_failed
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.names import chain_tag
@@ -49,6 +50,35 @@ def land(folder: Path, side: str, batch: int, *rows: dict[str, Any]) -> None:
     (folder / side / f"{batch}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
+def test_what_reads_a_result_waits_for_a_batch_whose_check_is_red_until_it_is_waived(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    for name, text in (("users", USERS), ("totals", TOTALS)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    users, totals = (Pipeline(load_spec(tmp_path / f"{name}.yaml"), spark) for name in ("users", "totals"))
+
+    def result() -> list[Any]:
+        totals.run()
+        users.run()
+        return sorted(tuple(row) for row in users.table("resolved_join").select("id", "name", "total").collect())
+
+    land(tmp_path, "users", 1, {"id": "a", "name": "Ada"}, {"id": "b", "name": "Bob"})
+    land(tmp_path, "payments", 1, {"user": "a", "amount": 5}, {"user": "a", "amount": 6})
+    assert result() == [("a", "Ada", 11), ("b", "Bob", None)]
+    land(tmp_path, "payments", 2, {"user": "b", "amount": 1000})
+    totals.run()
+    with pytest.raises(CheckFailedError):
+        refuse_failed(check(totals, "aggregated", BatchRange.of(2)), totals)
+    land(tmp_path, "users", 2, {"id": "c", "name": "Cleo"})
+    [notice] = (one for one in users.discover().notices if one.kind == HELD_BACK)
+    assert "batch 2 failed check totals_are_small of aggregated" in notice.text
+    assert f"fk-pipeline run {tmp_path / 'totals.yaml'} --waive REASON" in notice.text
+    assert result() == [("a", "Ada", 11), ("b", "Bob", None), ("c", "Cleo", None)], "its own files are read"
+    totals.run(waive="a large order")
+    assert result() == [("a", "Ada", 11), ("b", "Bob", 1000), ("c", "Cleo", None)]
+
+
+@pytest.mark.slow  # a job of a chain: test_query_assets.py; a red check: expectations/test_checks.py
 def test_one_job_runs_what_feeds_a_pipeline_before_it(tmp_path: Path, spark: SparkSession) -> None:
     files = [tmp_path / "users.yaml", tmp_path / "totals.yaml"]
     for file, text in zip(files, (USERS, TOTALS), strict=True):
