@@ -24,7 +24,6 @@ LEFT: list[Any] = [(1, "a", "v"), (2, "b", "v"), (3, None, "v"), (4, "gone", "v"
 RIGHT: list[Any] = [("a", "A"), ("b", "B"), ("c", "C"), ("d", "D")]
 
 
-
 def stored(pipeline: Pipeline) -> dict[tuple[int | None, str | None], tuple[str | None, str | None, str | None]]:
     """The result by left key and key of a right row alone, of which every row has one."""
     rows = pipeline.table("resolved_join").collect()
