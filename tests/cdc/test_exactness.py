@@ -290,8 +290,8 @@ def parsed(spark: SparkSession, spec: SideSpec, path: Path, columns: str) -> pa.
     return format_of(spec).parse(lines, spec).selectExpr(*columns.split("; ")).toArrow()
 
 
-ALIKE = ("debezium, envelope", "dms")
-"""Files whose values are read as those of others: "debezium, exported" and "csv"."""
+ALIKE = ("debezium, envelope", "debezium, flattened", "maxwell", "dms")
+"""Files whose values are read as those of others: "rows", "debezium, exported" and "csv"."""
 
 
 @pytest.mark.parametrize("number", [300, pytest.param(10_000, marks=pytest.mark.slow)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -28,6 +29,10 @@ SCHEMA = (
 )
 
 
+Records = list[dict[str, Any]]
+Test = Callable[..., None]
+
+
 def side(**changes: Any) -> SideSpec:
     return SideSpec.model_validate({"path": "x", "format": "debezium", "schema": SCHEMA, "key": "id"} | changes)
 
@@ -41,6 +46,32 @@ def parsed(spark: SparkSession, lines: list[Any], spec: SideSpec) -> list[dict[s
     rows = format_of(spec).parse(frame, spec).orderBy("position").collect()
     assert len(rows) == len(lines), "one row per line"
     return [row.asDict(recursive=True) for row in rows]
+
+
+LINES: dict[str, list[Any]] = {}
+"""Per test that looks at records of the usual side, its lines."""
+
+
+def lines_of(lines: list[Any]) -> Callable[[Test], Test]:
+    """Says which lines a test is about; it gets their records as `found`."""
+
+    def add(test: Test) -> Test:
+        LINES[test.__name__] = lines
+        return test
+
+    return add
+
+
+@pytest.fixture(scope="module")
+def records(spark: SparkSession) -> dict[str, Records]:
+    """Returns the records of each test in LINES: one job parses all, because it takes a second whatever the lines."""
+    every = iter(parsed(spark, [line for lines in LINES.values() for line in lines], side()))
+    return {name: [next(every) for _ in lines] for name, lines in LINES.items()}
+
+
+@pytest.fixture
+def found(records: dict[str, Records], request: pytest.FixtureRequest) -> Records:
+    return records[request.node.name]
 
 
 def envelope(op: str, before: Any = None, after: Any = None, **source: Any) -> dict[str, Any]:
@@ -65,16 +96,18 @@ SHAPES = {
 }
 
 
-def test_every_shape_gives_the_same_events(spark: SparkSession) -> None:
-    events = {
-        "c": envelope("c", after=ROW, sequence=PAIR, lsn=200),
-        "u": envelope("u", before={"id": 1}, after=ROW, sequence=PAIR, lsn=200),
-        "r": envelope("r", after=ROW, sequence='[null,"150"]', lsn=150, snapshot="true"),
-        "d": envelope("d", before=ROW, sequence=PAIR, lsn=200),
-    }
-    found = parsed(spark, [shape(e) for shape in SHAPES.values() for e in events.values()], side())
+EVENTS = {
+    "c": envelope("c", after=ROW, sequence=PAIR, lsn=200),
+    "u": envelope("u", before={"id": 1}, after=ROW, sequence=PAIR, lsn=200),
+    "r": envelope("r", after=ROW, sequence='[null,"150"]', lsn=150, snapshot="true"),
+    "d": envelope("d", before=ROW, sequence=PAIR, lsn=200),
+}
+
+
+@lines_of([shape(event) for shape in SHAPES.values() for event in EVENTS.values()])
+def test_every_shape_gives_the_same_events(found: Records) -> None:
     for number, name in enumerate(SHAPES):
-        for op, row in zip(events, found[number * len(events) :], strict=False):
+        for op, row in zip(EVENTS, found[number * len(EVENTS) :], strict=False):
             assert (row["kind"], row["op"], row["deleted"]) == ("event", op, op == "d"), name
             assert row["row"]["id"] == 1
             assert row["row"]["name"] == "a"
@@ -83,25 +116,27 @@ def test_every_shape_gives_the_same_events(spark: SparkSession) -> None:
             assert row["fields"] == (None if op == "d" else ["id", "name", "size"]), name
 
 
-def test_flattened_rows_in_every_shape(spark: SparkSession) -> None:
-    meta = {"__source_lsn": 200, "__source_snapshot": None}
-    rows: list[dict[str, Any]] = [
-        {**ROW, "__deleted": "false", "__op": "c", **meta, "note": None},
-        {**ROW, "__deleted": "false", "__op": "r", "__source_lsn": 150},
-        {**ROW, "__deleted": "true", "__op": "d", **meta},
-        {**ROW, "__deleted": "true"},
-        {**ROW, "__op": "u", "__source_sequence": PAIR, "__source_lsn": 7},
-    ]
+META = {"__source_lsn": 200, "__source_snapshot": None}
+FLATTENED: list[dict[str, Any]] = [
+    {**ROW, "__deleted": "false", "__op": "c", **META, "note": None},
+    {**ROW, "__deleted": "false", "__op": "r", "__source_lsn": 150},
+    {**ROW, "__deleted": "true", "__op": "d", **META},
+    {**ROW, "__deleted": "true"},
+    {**ROW, "__op": "u", "__source_sequence": PAIR, "__source_lsn": 7},
+]
+
+
+@lines_of([shape(row) for shape in SHAPES.values() for row in FLATTENED])
+def test_flattened_rows_in_every_shape(found: Records) -> None:
     wanted = [("c", False, (1, 200)), ("r", False, (0, 150)), ("d", True, (1, 200)), ("d", True, (0, 0))]
     wanted.append(("u", False, (100, 200)))
-    every = parsed(spark, [shape(row) for shape in SHAPES.values() for row in rows], side())
     for number, name in enumerate(SHAPES):
-        found = every[number * len(rows) :][: len(rows)]
-        told = [(r["op"], r["deleted"], tuple(r["sequence"].values())) for r in found]
+        made = found[number * len(FLATTENED) :][: len(FLATTENED)]
+        told = [(r["op"], r["deleted"], tuple(r["sequence"].values())) for r in made]
         assert told == wanted, name
-        assert {r["kind"] for r in found} == {"event"}
-        assert all(r["row"]["id"] == 1 and r["row"]["size"] == 3 for r in found)
-        assert [r["fields"] for r in found] == [[*ROW, "note"], [*ROW], None, None, [*ROW]]
+        assert {r["kind"] for r in made} == {"event"}
+        assert all(r["row"]["id"] == 1 and r["row"]["size"] == 3 for r in made)
+        assert [r["fields"] for r in made] == [[*ROW, "note"], [*ROW], None, None, [*ROW]]
 
 
 @pytest.mark.slow
@@ -129,8 +164,8 @@ def test_columns_of_a_flattened_row_may_be_called_like_parts_of_an_envelope(spar
         assert {name: found["row"][name] for name in names} == {name: row[name] for name in names}
 
 
-def test_values_that_were_not_sent_are_holes_and_an_old_key_is_told(spark: SparkSession) -> None:
-    lines = [
+@lines_of(
+    [
         envelope("u", after={"id": 1, "name": UNAVAILABLE, "size": 3}),
         envelope("u", after={"id": 1, "name": "a", "raw": base64.b64encode(UNAVAILABLE.encode()).decode()}),
         {"id": 1, "name": "a", "tags": [UNAVAILABLE], "price": UNAVAILABLE, "__op": "u"},
@@ -140,8 +175,9 @@ def test_values_that_were_not_sent_are_holes_and_an_old_key_is_told(spark: Spark
         {**exported({"id": 2}, envelope("c", after={"id": 2})), "headers": {"__debezium.oldkey": wrapped({"id": 1})}},
         {**exported({"id": 2}, envelope("c", after={"id": 2})), "headers": [{"key": "a", "value": "b"}]},
     ]
-    found = parsed(spark, lines, side())
-    assert [r["reason"] for r in found] == [None] * len(lines)
+)
+def test_values_that_were_not_sent_are_holes_and_an_old_key_is_told(found: Records) -> None:
+    assert [r["reason"] for r in found] == [None] * 8
     assert [r["holes"] for r in found] == [
         ["name"],
         ["raw"],
@@ -156,14 +192,16 @@ def test_values_that_were_not_sent_are_holes_and_an_old_key_is_told(spark: Spark
     assert [r["old_key"] for r in found] == [None] * 5 + [{"id": 1}] * 2 + [None]
 
 
-def test_the_key_comes_from_the_key_not_from_the_row(spark: SparkSession) -> None:
-    """With replica identity DEFAULT the row before a delete has nulls beside the key."""
-    lines = [
+@lines_of(
+    [
         exported({"id": 5}, envelope("d", before={"id": None, "name": None})),
         exported({"id": 6}, envelope("u", after={"name": "b"})),
         exported(None, envelope("c", after=ROW)),
     ]
-    assert [r["row"]["id"] for r in parsed(spark, lines, side())] == [5, 6, 1]
+)
+def test_the_key_comes_from_the_key_not_from_the_row(found: Records) -> None:
+    """With replica identity DEFAULT the row before a delete has nulls beside the key."""
+    assert [r["row"]["id"] for r in found] == [5, 6, 1]
 
 
 def test_a_key_column_called_payload_is_no_wrapper(spark: SparkSession) -> None:
@@ -172,41 +210,44 @@ def test_a_key_column_called_payload_is_no_wrapper(spark: SparkSession) -> None:
     assert found[0]["row"] == {"payload": "x", "schema": "y"}
 
 
-def test_types_are_read_as_debezium_writes_them(spark: SparkSession) -> None:
-    full = {
-        "id": 9223372036854775807,
-        "name": 'line\u2028break\u0085 "quoted" \\N',
-        "size": -1,
-        "price": "12345678.90",
-        "born": 19000,
-        "seen": "2013-01-01T10:00:00.000001Z",
-        "raw": "AAEC",
-        "weight": "NaN",
-        "tags": ["a", None],
-        "ok": True,
-    }
-    row = parsed(spark, [envelope("c", after=full)], side())[0]
+FULL = {
+    "id": 9223372036854775807,
+    "name": 'line\u2028break\u0085 "quoted" \\N',
+    "size": -1,
+    "price": "12345678.90",
+    "born": 19000,
+    "seen": "2013-01-01T10:00:00.000001Z",
+    "raw": "AAEC",
+    "weight": "NaN",
+    "tags": ["a", None],
+    "ok": True,
+}
+
+
+@lines_of([envelope("c", after=FULL)])
+def test_types_are_read_as_debezium_writes_them(found: Records) -> None:
+    [row] = found
     assert row["kind"] == "event", row["reason"]
-    found = row["row"]
-    assert found["id"] == 9223372036854775807
-    assert found["name"] == full["name"]
+    values = row["row"]
+    assert values["id"] == 9223372036854775807
+    assert values["name"] == FULL["name"]
     assert str(found["price"]) == "12345678.90"
     assert str(found["born"]) == "2022-01-08"
-    assert found["seen"].microsecond == 1
-    assert found["raw"] == b"\x00\x01\x02"
-    assert found["weight"] != found["weight"]
-    assert found["tags"] == ["a", None]
-    assert found["ok"] is True
+    assert values["seen"].microsecond == 1
+    assert values["raw"] == b"\x00\x01\x02"
+    assert values["weight"] != values["weight"]
+    assert values["tags"] == ["a", None]
+    assert values["ok"] is True
 
 
-def test_missing_and_null_columns_are_null(spark: SparkSession) -> None:
-    found = parsed(spark, [envelope("c", after={"id": 1}), envelope("c", after={"id": 1, "name": None})], side())
+@lines_of([envelope("c", after={"id": 1}), envelope("c", after={"id": 1, "name": None})])
+def test_missing_and_null_columns_are_null(found: Records) -> None:
     assert [r["row"]["name"] for r in found] == [None, None]
     assert [r["kind"] for r in found] == ["event", "event"]
 
 
-def test_without_a_sequence_the_position_counts_and_without_either_the_place(spark: SparkSession) -> None:
-    found = parsed(spark, [envelope("c", after=ROW, lsn=77), envelope("c", after=ROW)], side())
+@lines_of([envelope("c", after=ROW, lsn=77), envelope("c", after=ROW)])
+def test_without_a_sequence_the_position_counts_and_without_either_the_place(found: Records) -> None:
     assert [r["sequence"] for r in found] == [{"commit": 0, "position": 77}, {"commit": 0, "position": 0}]
 
 
@@ -241,13 +282,13 @@ BAD = [
 ]
 
 
-def test_what_is_no_change_is_ignored_with_a_reason(spark: SparkSession) -> None:
-    found = parsed(spark, [line for line, _ in IGNORED], side())
+@lines_of([line for line, _ in IGNORED])
+def test_what_is_no_change_is_ignored_with_a_reason(found: Records) -> None:
     assert [(r["kind"], r["reason"]) for r in found] == [("ignored", reason) for _, reason in IGNORED]
 
 
-def test_what_cannot_be_applied_is_bad_with_a_reason(spark: SparkSession) -> None:
-    found = parsed(spark, [line for line, _ in BAD], side())
+@lines_of([line for line, _ in BAD])
+def test_what_cannot_be_applied_is_bad_with_a_reason(found: Records) -> None:
     assert [(r["kind"], r["reason"]) for r in found] == [("bad", reason) for _, reason in BAD]
 
 
@@ -262,8 +303,9 @@ def test_the_reason_quotes_nothing_that_may_be_a_sensitive_value(spark: SparkSes
     assert parsed(spark, [{"op": "?", "id": 1}], plain)[0]["reason"] == "unknown operation"
 
 
-def test_a_truncate_is_told_apart(spark: SparkSession) -> None:
-    assert parsed(spark, [exported(None, envelope("t"))], side())[0]["kind"] == "truncate"
+@lines_of([exported(None, envelope("t"))])
+def test_a_truncate_is_told_apart(found: Records) -> None:
+    assert [r["kind"] for r in found] == ["truncate"]
 
 
 def test_plain_rows_with_and_without_an_operation(spark: SparkSession) -> None:
