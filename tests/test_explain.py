@@ -237,9 +237,16 @@ def test_what_the_quarantine_may_have_of_a_key_is_told(rows_pipeline: Callable[.
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    "alike",
+    [pytest.param(False, id="without"), pytest.param(True, id="and with Spark", marks=pytest.mark.slow)],
+)
 def test_lines_and_truncates_are_told_without_spark_too(
-    rows_pipeline: Callable[..., Any], told_alike: Callable[..., Any]
+    rows_pipeline: Callable[..., Any], told_alike: Callable[..., Any], *, alike: bool
 ) -> None:
+    def tell(key: str) -> Any:
+        return told_alike(made.pipeline, key) if alike else made.pipeline.explain(key, pytest.fail)
+
     made = rows_pipeline("left", select="[id, name]")  # v is not selected: the content has a hash of its own
     lines = [
         '{"op": "u", "ID": 7, "note": "17"',
@@ -251,12 +258,12 @@ def test_lines_and_truncates_are_told_without_spark_too(
     made.pipeline.run()
     made.land(1, [(7, "a.b", "w")], [("a.b", "B")])
     made.pipeline.run()
-    numbers = {key: [one.line for one in told_alike(made.pipeline, key).quarantined] for key in ("7", "17", "1")}
+    numbers = {key: [one.line for one in tell(key).quarantined] for key in ("7", "17", "1")}
     assert numbers == {"7": [4, 6, 2], "17": [5, 2], "1": []}
-    assert [v.hash is None for v in told_alike(made.pipeline, "7").left] == [False, False]
+    assert [v.hash is None for v in tell("7").left] == [False, False]
     made.land(2, ['{"op": "t"}', (1, "a.b", "v")], ['{"op": "t"}'])
     made.pipeline.run()
-    stories = {key: told_alike(made.pipeline, key) for key in ("7", "1")}
+    stories = {key: tell(key) for key in ("7", "1")}
     assert [(v.key is None, v.current) for v in stories["7"].left][-1] == (True, True)
     assert stories["7"].conclusion.endswith(
         "truncates the left table, and nothing newer has come. 2 line(s) in the quarantine may concern it."

@@ -246,6 +246,7 @@ def test_all_commands_speak_json_and_write_nothing_else_to_stdout(
     assert all(found[name] for name in set(JSON) - {"recover", "down", "spark", *but})
 
 
+@pytest.mark.slow  # the status of a run, in JSON and in text: kinds/query/test_one_file.py, test_cost_of_runs.py
 @pytest.mark.spark
 def test_status_tells_what_is_due_and_text_is_for_people(made: Any, copy_of: Any) -> None:
     made = copy_of(made)

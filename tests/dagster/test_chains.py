@@ -55,12 +55,15 @@ def test_what_reads_a_result_waits_for_a_batch_whose_check_is_red_until_it_is_wa
 ) -> None:
     for name, text in (("users", USERS), ("totals", TOTALS)):
         (tmp_path / f"{name}.yaml").write_text(text)
-    users, totals = (Pipeline(load_spec(tmp_path / f"{name}.yaml"), spark) for name in ("users", "totals"))
+    totals = Pipeline(load_spec(tmp_path / "totals.yaml"), spark)
+
+    def users() -> Pipeline:
+        return Pipeline(load_spec(tmp_path / "users.yaml"), spark)
 
     def result() -> list[Any]:
         totals.run()
-        users.run()
-        return sorted(tuple(row) for row in users.table("resolved_join").select("id", "name", "total").collect())
+        users().run()
+        return sorted(tuple(row) for row in users().table("resolved_join").select("id", "name", "total").collect())
 
     land(tmp_path, "users", 1, {"id": "a", "name": "Ada"}, {"id": "b", "name": "Bob"})
     land(tmp_path, "payments", 1, {"user": "a", "amount": 5}, {"user": "a", "amount": 6})
@@ -70,7 +73,7 @@ def test_what_reads_a_result_waits_for_a_batch_whose_check_is_red_until_it_is_wa
     with pytest.raises(CheckFailedError):
         refuse_failed(check(totals, "aggregated", BatchRange.of(2)), totals)
     land(tmp_path, "users", 2, {"id": "c", "name": "Cleo"})
-    [notice] = (one for one in users.discover().notices if one.kind == HELD_BACK)
+    [notice] = (one for one in users().discover().notices if one.kind == HELD_BACK)
     assert "batch 2 failed check totals_are_small of aggregated" in notice.text
     assert f"fk-pipeline run {tmp_path / 'totals.yaml'} --waive REASON" in notice.text
     assert result() == [("a", "Ada", 11), ("b", "Bob", None), ("c", "Cleo", None)], "its own files are read"

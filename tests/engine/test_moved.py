@@ -476,6 +476,7 @@ def test_what_was_read_is_read_again_as_the_same_after_a_move(tmp_path: Path, sp
     assert after.correct(edited).known == 1
 
 
+@pytest.mark.slow  # what is adopted: the tests of moved folders; its rows: the test before
 @pytest.mark.spark
 def test_a_run_that_adopts_reads_what_landed_since_and_nothing_twice(tmp_path: Path, spark: Any) -> None:
     """Events without a key are known by file and line: those of the folder that moved into itself keep theirs."""

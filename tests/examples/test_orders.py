@@ -142,6 +142,7 @@ def test_a_project_of_its_own_reports_the_join(
     assert len(totals) == 6  # five segments, and orders without a known customer
 
 
+@pytest.mark.docs
 @pytest.mark.parametrize("module", ["shop.definitions", "shop_dg.definitions"])
 def test_dagster_finds_the_definitions_of_a_project_valid(module: str, tmp_path: Path) -> None:
     for name in ("orders", "project"):  # side by side: the pipeline file of the component is ../../../../orders
@@ -158,6 +159,7 @@ def test_dagster_finds_the_definitions_of_a_project_valid(module: str, tmp_path:
     assert f"Validation successful for code location {module}" in done.stderr + done.stdout
 
 
+@pytest.mark.docs
 @pytest.mark.filterwarnings("ignore")  # what Dagster says of its own components: much of that is in beta
 def test_a_component_brings_the_same_assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dagster import load_from_defs_folder

@@ -112,7 +112,7 @@ WAYS: dict[str, tuple[Way, bool]] = {
 }
 """Per way of a checkpoint, what makes it, and whether its times are exact."""
 
-QUICK = ("96 bits", "96 bits, no JSON", "microseconds", "delta-rs")
+QUICK = ("96 bits", "96 bits, no JSON", "delta-rs")
 """Ways of one file. Which files of the others count: test_the_last_complete_checkpoint_and_later_ones_count."""
 
 

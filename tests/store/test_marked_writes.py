@@ -259,6 +259,7 @@ def test_bounds_are_of_the_columns_by_which_files_are_skipped_and_never_too_narr
     }
 
 
+@pytest.mark.slow  # the same in test_driver_writes.py
 def test_a_condition_finds_the_rows_that_the_driver_wrote(large: Warehouse, frame: Frame) -> None:
     rows = frame((1, 7, "special"), (6, 7, "null"))
     finite = {name: F.when(F.col("k") == 6, 0.5).otherwise(F.col(name)).cast(name) for name in ("double", "float")}

@@ -63,6 +63,7 @@ VERSIONED = {
 }
 
 
+@pytest.mark.slow  # what Kafka does: kinds/foreign_key/kafka
 def test_every_difference_from_kafka_s_versioned_table_has_its_reason(spark: SparkSession) -> None:
     cases = [StreamCase.model_validate(case) for case in (VERSIONED, VERSIONED | {"name": "grace", "grace_ms": 2})]
     computed = trace(cases, spark)

@@ -112,6 +112,7 @@ def test_a_query_is_right_after_every_batch(tmp_path: Path, spark: SparkSession)
     kept_up_to_date(World(tmp_path, spark), {"rows": ROWS, "two": TWO}, skipping="two")
 
 
+@pytest.mark.slow  # the rule: test_model.py; the statements of blocks: test_written_queries.py
 def test_rows_are_found_that_have_no_row_of_a_table_on_the_way_to_a_change(tmp_path: Path, spark: SparkSession) -> None:
     world, forms = World(tmp_path, spark), ("absent", "emptied", "unmet")
     for name in forms:
