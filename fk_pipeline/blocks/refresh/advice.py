@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import sqlglot
 from sqlglot import exp
 
 from fk_pipeline.blocks.refresh.refreshed import Refreshed
@@ -94,7 +93,7 @@ def plain(sql: str) -> str:
 def _hidden(spec: Refreshed, block: Block) -> list[str]:
     """Returns the columns that an earlier block must give so that its rows can be told apart; none if unknown."""
     for inner in (one for one in spec.blocks.blocks if one.name in block.relations and one.unit is not Unit.GROUP):
-        given = {_named(one) for one in (_made(inner, name) for name in inner.columns) if isinstance(one, exp.Column)}
+        given = {_named(one) for one in (inner.made(name) for name in inner.columns) if isinstance(one, exp.Column)}
         lacking = _undetermined(spec, inner, given)
         return [name if name == _BY_POSEXPLODE else f"{of}.{name}" for of, name in lacking if name != "*"]
     return []
@@ -155,7 +154,7 @@ def _key(spec: Refreshed, relation: str) -> tuple[str, ...] | None:
     block = next((one for one in spec.blocks.blocks if one.name == relation), None)
     if block is None or block.branches:
         return None
-    made = {name: _made(block, name) for name in block.columns}
+    made = {name: block.made(name) for name in block.columns}
     columns = {name: _named(one) for name, one in made.items() if isinstance(one, exp.Column)}
     if block.unit is Unit.GROUP:
         of = [next((name for name, one in made.items() if one == value), None) for value in block.by]
@@ -177,13 +176,3 @@ def _key(spec: Refreshed, relation: str) -> tuple[str, ...] | None:
 
 def _named(column: exp.Column) -> _Named:
     return column.table, column.name.lower()
-
-
-def _made(block: Block, name: str) -> exp.Expr | None:
-    """Returns what a column of a block is over its tables; None if it is computed of the rows that `keep` is of."""
-    number = block.columns.index(name)
-    if block.keep is None:
-        return block.tree.selects[number].unalias()
-    kept = sqlglot.parse_one(block.keep.columns[number], dialect=DIALECT)
-    inner = {one.alias_or_name: one.unalias() for one in block.tree.selects}
-    return inner.get(kept.name) if isinstance(kept, exp.Column) else None

@@ -21,7 +21,7 @@ from fk_pipeline.blocks.refresh.relations import Snapshot
 from fk_pipeline.blocks.refresh.tables import is_compared_as_stored
 from fk_pipeline.blocks.select.block import ANCHOR, GROUP_VALUE, NEAR, Alias, Block, NearMatch, NearNumbers
 from fk_pipeline.blocks.select.trees import named
-from fk_pipeline.blocks.select.written import expression_as_written
+from fk_pipeline.blocks.select.written import expression_over
 from fk_pipeline.conditions import parsed
 from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.errors import LeftToSpark
@@ -110,7 +110,7 @@ class Joins:
             differs = [f"({one})" for one in own] + [f"NOT (({sides[0]}) <=> ({sides[1]}))"]
             return f"SELECT {quote(of)}.* FROM {from_} WHERE {' AND '.join(differs)}"
 
-        near = passed_range(condition, single.name, old, new)
+        near = passed_range(condition, of, single.name, old, new)
         return sql_over({of: rows.where(near) if near else rows, _OLD: old, _NEW: new}, sql)
 
     def out_of_reach(self) -> str:
@@ -376,7 +376,7 @@ class Joins:
 
 def _over(condition: str, name: str, other: str) -> str:
     """Returns a condition in which a table has another name; empty: none."""
-    tree = expression_as_written(condition)
+    tree = expression_over(condition, {name})
     for one in tree.find_all(exp.Column):
         if one.table == name:
             one.set("table", named(other) if other else None)

@@ -8,14 +8,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 from sqlglot import exp
 
-from fk_pipeline.blocks.select.written import expression_as_written
+from fk_pipeline.blocks.select.written import expression_over
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import DIALECT
 
 _COMPARE = (exp.GT, exp.GTE, exp.LT, exp.LTE, exp.NEQ)
 
 
-def passed_range(condition: str, single: str, old: DataFrame, new: DataFrame) -> str:
+def passed_range(condition: str, table: str, single: str, old: DataFrame, new: DataFrame) -> str:
     """Returns a SQL condition that rows meet for which a condition is another one with the new row than with the old.
 
     Empty if the condition does not compare a column with bounds that are made of the row alone, or their type is
@@ -23,11 +23,12 @@ def passed_range(condition: str, single: str, old: DataFrame, new: DataFrame) ->
 
     Args:
         condition: a condition over a table, and another one of one row.
-        single: the name of the latter.
+        table: the name of the former.
+        single: that of the latter.
         old: its old row.
         new: its new row.
     """
-    column, bounds = _compared(expression_as_written(condition), single)
+    column, bounds = _compared(expression_over(condition, {table, single}), single)
     if column is None:
         return ""
     ranges = []

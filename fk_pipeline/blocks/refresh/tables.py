@@ -13,7 +13,7 @@ from fk_pipeline.blocks.input_types import first_line
 from fk_pipeline.blocks.refresh.refreshed import Refreshed
 from fk_pipeline.blocks.refresh.sums import MEAN, SUM, Sums, is_exact, sums_of, type_of_sum
 from fk_pipeline.blocks.select.block import ANCHOR, PART, ROW, Block, Unit
-from fk_pipeline.blocks.select.likeness import declared_type
+from fk_pipeline.blocks.select.likeness import known_type
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import sql_over
 from fk_pipeline.spec.model import UNKNOWN_TYPE
@@ -232,7 +232,7 @@ def declared_exact(spec: Refreshed, tables: Mapping[str, Table], block: Block, s
         for column, kind in _types(spec, tables, one.relation).items()
         if kind != UNKNOWN_TYPE.upper()
     }
-    kinds = {number: type_of_sum(declared_type(sums.arguments[number], types)) for number in sorted(sums.summed)}
+    kinds = {number: type_of_sum(known_type(sums.arguments[number], types)) for number in sorted(sums.summed)}
     unknown = {number for number, kind in kinds.items() if not kind or (kind == "DECIMAL" and number in sums.averaged)}
     known = {SUM.format(number): kind for number, kind in kinds.items() if number not in unknown and kind != "DECIMAL"}
     if not is_exact(known | {MEAN.format(number): "" for number in sums.averaged}):

@@ -15,7 +15,8 @@ import sqlglot
 from sqlglot import exp
 
 from fk_pipeline.blocks.select.generators import lateral_sql, position_of
-from fk_pipeline.blocks.select.trees import conditions_in, laterals_of
+from fk_pipeline.blocks.select.trees import conditions_in, laterals_of, names_in
+from fk_pipeline.blocks.select.written import expression_over
 from fk_pipeline.spec.sql import DIALECT, quote
 
 ANCHOR, ROW, PART, GROUP_VALUE, KEY_PART = "_fk_anchor_{}", "_fk_row_key", "_fk_partition", "_fk_group_{}", "_fk_key_{}"
@@ -245,7 +246,7 @@ class Block:
 
     def made_from(self, sql: str) -> set[tuple[str, str]]:
         """Returns (relation, column) of what an expression over the aliases reads."""
-        return self.reads_in(sqlglot.parse_one(sql, dialect=DIALECT))
+        return self.reads_in(expression_over(sql, names_in(self.tree)))
 
     def reads_in(self, part: exp.Expr) -> set[tuple[str, str]]:
         """Returns (relation, column) of what a part of its SELECT reads."""
@@ -261,25 +262,17 @@ class Block:
             else:
                 yield column
 
-    @staticmethod
-    def read_by(sql: str) -> list[exp.Column]:
+    def read_by(self, sql: str) -> list[exp.Column]:
         """Returns the columns that an expression over the aliases reads."""
-        return [*sqlglot.parse_one(sql, dialect=DIALECT).find_all(exp.Column)]
+        return [*expression_over(sql, names_in(self.tree)).find_all(exp.Column)]
 
     def plain(self, column: str) -> tuple[str, str] | None:
         """Returns the (relation, column) that a column of the block is as it is; None if it is computed."""
-        if self.branches:
+        made = None if self.branches else self.made(column)
+        if not isinstance(made, exp.Column):
             return None
-        number = self.columns.index(column)
-        if self.keep is None:
-            made = [self.tree.selects[number].unalias()]
-        else:
-            kept = sqlglot.parse_one(self.keep.columns[number], dialect=DIALECT)
-            made = [one.unalias() for one in self.behind(column)] if isinstance(kept, exp.Column) else []
-        if len(made) != 1 or not isinstance(made[0], exp.Column):
-            return None
-        relation = next((one.relation for one in self.aliases if one.name == made[0].table), None)
-        return None if relation is None else (relation, made[0].name)
+        relation = next((one.relation for one in self.aliases if one.name == made.table), None)
+        return None if relation is None else (relation, made.name)
 
     def computed(self, column: str) -> str:
         """Returns the SQL that computes a column of the block, over its tables or over the rows that `keep` is of."""
@@ -293,9 +286,20 @@ class Block:
         number = self.columns.index(column)
         if self.keep is None:
             return [self.tree.selects[number]]
-        kept = sqlglot.parse_one(self.keep.columns[number], dialect=DIALECT)
-        read = {one.name for one in kept.find_all(exp.Column)}
-        return [one for one in self.tree.selects if one.alias_or_name in read]
+        read = {one.name.lower() for one in self._kept(self.keep, number).find_all(exp.Column)}
+        return [one for one in self.tree.selects if one.alias_or_name.lower() in read]
+
+    def made(self, column: str) -> exp.Expr | None:
+        """Returns what a column of the block is over its tables; None if it is computed of the rows of `keep`."""
+        number = self.columns.index(column)
+        if self.keep is None:
+            return self.tree.selects[number].unalias()
+        is_chosen = isinstance(self._kept(self.keep, number), exp.Column)
+        return next((one.unalias() for one in self.behind(column)), None) if is_chosen else None
+
+    @staticmethod
+    def _kept(keep: Keep, number: int) -> exp.Expr:
+        return expression_over(keep.columns[number], {keep.alias})
 
     def joined(self, tables: Mapping[str, str], columns: Iterable[str], both: Collection[str] = ()) -> str:
         """SQL: columns of the joined rows that pass WHERE.
@@ -380,18 +384,8 @@ class Block:
 
     def made_of(self, column: str) -> str | None:
         """Returns a column of the block as SQL over the aliases; None if it is an aggregate, or of a window."""
-        if self.branches:
-            return None
-        number = self.columns.index(column)
-        if self.keep is not None:
-            plain = sqlglot.parse_one(self.keep.columns[number], dialect=DIALECT)
-            inner = {one.alias_or_name: one for one in self.tree.selects}
-            if not isinstance(plain, exp.Column):
-                return None
-            tree = inner[plain.name].unalias()
-        else:
-            tree = self.tree.selects[number].unalias()
-        return None if tree.find(exp.AggFunc, exp.Window) is not None else tree.sql(DIALECT)
+        made = None if self.branches else self.made(column)
+        return None if made is None or made.find(exp.AggFunc, exp.Window) is not None else made.sql(DIALECT)
 
     def _from(
         self, tables: Mapping[str, str], number: int | None = None, on: Mapping[str, str] = MappingProxyType({})

@@ -9,6 +9,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.optimizer.annotate_types import annotate_types
 
+from fk_pipeline.blocks.select.trees import split_fields
 from fk_pipeline.spec.sql import DIALECT
 
 EXACT_NUMBERS = {
@@ -36,10 +37,10 @@ def _kind_of(value: exp.Expr) -> exp.DType:
     if value.type is not None and value.type.this != exp.DType.UNKNOWN:
         return exp.DType(value.type.this)
     types = {(one.table, one.name.lower()): one.type for one in value.find_all(exp.Column) if one.type is not None}
-    return exp.DType(declared_type(value.sql(DIALECT), types).this)
+    return exp.DType(known_type(value.sql(DIALECT), types).this)
 
 
-def declared_type(sql: str, types: Mapping[tuple[str, str], exp.DataType]) -> exp.DataType:
+def known_type(sql: str, types: Mapping[tuple[str, str], exp.DataType]) -> exp.DataType:
     """Returns the type of an expression as far as the types of its columns tell; of functions by what sqlglot knows.
 
     A decimal that is neither a column nor a cast has no size: sqlglot does not know Spark's rules for it.
@@ -52,25 +53,28 @@ def declared_type(sql: str, types: Mapping[tuple[str, str], exp.DataType]) -> ex
     def typed(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Literal) and not node.is_string and re.fullmatch(r"\d*\.\d*", node.name):
             return exp.cast(node.copy(), exp.DType.DECIMAL)
-        if isinstance(node, exp.DataType) and node.this == exp.DType.DECIMAL:
-            return exp.DataType(this=node.this)  # one with a size would be that of every sum with it
+        if isinstance(node, exp.DataType):
+            return _unsized(node)
         of = types.get((node.table, node.name.lower())) if isinstance(node, exp.Column) else None
-        if of is None or of.this == exp.DType.UNKNOWN:
-            return node
-        return exp.cast(exp.null(), exp.DataType(this=of.this) if of.this == exp.DType.DECIMAL else of)
+        return node if of is None or of.this == exp.DType.UNKNOWN else exp.cast(exp.null(), _unsized(of))
 
-    tree = sqlglot.parse_one(sql, dialect=DIALECT)
-    if isinstance(tree, exp.Column):
-        return types.get((tree.table, tree.name.lower())) or exp.DataType(this=exp.DType.UNKNOWN)
-    if isinstance(tree, exp.Cast):
-        return tree.to
-    root = exp.Paren(this=tree)
+    root = exp.Paren(this=sqlglot.parse_one(sql, dialect=DIALECT))
+    split_fields(root, {table for table, _ in types})
+    if isinstance(root.this, exp.Column):
+        return types.get((root.this.table, root.this.name.lower())) or exp.DataType(this=exp.DType.UNKNOWN)
+    if isinstance(root.this, exp.Cast):
+        return root.this.to
     for node in [*root.find_all(exp.Round)]:  # sqlglot knows only that of a DOUBLE, and of the next, too
         node.replace(exp.Paren(this=node.this))
     for division in [*root.find_all(exp.SafeDivide)]:
         division.replace(exp.Div(this=division.this, expression=division.expression))
     found = annotate_types(root.transform(typed), dialect=DIALECT).type
     return exp.DataType(this=exp.DType.UNKNOWN if found is None else found.this)
+
+
+def _unsized(kind: exp.DataType) -> exp.DataType:
+    """Returns a type; a decimal without its size, which sqlglot would take for that of all that is made of it."""
+    return exp.DataType(this=kind.this) if kind.this == exp.DType.DECIMAL else kind
 
 
 def type_of(query: exp.Query, number: int) -> exp.DataType | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from sqlglot import exp
 
@@ -75,6 +75,19 @@ def text_beside(sql: str, columns: Iterable[exp.Expr] = ()) -> exp.Expr:
 def column_of(table: str, name: str) -> exp.Column:
     """Returns a column of a table."""
     return exp.Column(this=named(name), table=named(table))
+
+
+def split_fields(root: exp.Expr, tables: Collection[str]) -> None:
+    """Tells columns from fields of structs in a parsed expression over tables with some names, in place.
+
+    For sqlglot `orders.address.city` is the column `city` of the table `orders.address`.
+    """
+    for column in [*root.find_all(exp.Column)]:
+        first, *names = (one.copy() for one in column.parts)
+        table = first if names and first.name in tables else None
+        name, *fields = [first, *names] if table is None else names
+        own = exp.Column(this=name, table=table)
+        column.replace(exp.Dot.build([own, *fields]) if fields else own)
 
 
 def call(name: str, *arguments: exp.Expr) -> exp.Anonymous:

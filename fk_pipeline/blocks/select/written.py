@@ -7,7 +7,7 @@ was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -18,6 +18,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from fk_pipeline.blocks.aggregates import DEPENDING, EXACT
 from fk_pipeline.blocks.select.time_windows import as_arithmetic, as_function
+from fk_pipeline.blocks.select.trees import split_fields
 from fk_pipeline.spec.sql import DIALECT, bind_lambdas, tokens_of
 
 _KNOWN_AGGREGATES = frozenset({"AVG", "COUNT", "MAX", "MIN", "SUM"})
@@ -139,6 +140,17 @@ def expression_as_written(sql: str) -> exp.Expr:
     """Returns an expression whose functions are those that are written."""
     [tree] = parse_as_written(f"SELECT {sql}")
     value: exp.Expr = tree.selects[0].pop()
+    return value
+
+
+def expression_over(sql: str, tables: Collection[str]) -> exp.Expr:
+    """Returns an expression over tables with some names, whose functions are those that are written.
+
+    A column has its table, if that is written, and is the first name behind it: the others are fields of a struct.
+    """
+    root = exp.Paren(this=expression_as_written(sql))
+    split_fields(root, tables)
+    value: exp.Expr = root.this
     return value
 
 

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from fk_pipeline.blocks.select.block import Alias, Block, Keep, NearNumbers, Unit
 from fk_pipeline.blocks.select.trees import aliased, named, text_beside
-from fk_pipeline.blocks.select.written import expression_as_written, is_written_back, parse_as_written
+from fk_pipeline.blocks.select.written import expression_as_written, expression_over, is_written_back, parse_as_written
 from fk_pipeline.kinds.aggregate.kind import AT, NUMBER, PANE, START, WINDOW_END, WINDOW_START, AggregateStage, by
 from fk_pipeline.kinds.aggregate.windows import Windows
 from fk_pipeline.spec.sql import DIALECT, body_of, quote
@@ -92,14 +92,10 @@ def _over_rows(sql: str) -> exp.Expr:
 
     One that would not be written back word by word stays the text that it is, beside the columns that it reads.
     """
-    root = exp.Paren(this=expression_as_written(sql))
-    for column in [*root.find_all(exp.Column)]:
-        first, *fields = column.parts
-        own: exp.Expr = _column(first.name)
-        for one in fields:
-            own = exp.Dot(this=own, expression=one.copy())
-        column.replace(own)
-    value: exp.Expr = root.this
+    value = expression_over(sql, ())
+    for column in value.find_all(exp.Column):
+        column.set("table", named(_ROWS))
+        column.this.set("quoted", True)
     if is_written_back(sql):
         return value
-    return text_beside(f"({sql})", [one.copy() for one in root.find_all(exp.Column)])
+    return text_beside(f"({sql})", [one.copy() for one in value.find_all(exp.Column)])

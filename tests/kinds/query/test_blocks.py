@@ -14,8 +14,11 @@ from deltalake import write_deltalake
 from fk_pipeline.blocks.select.block import Block, Query
 from fk_pipeline.blocks.select.parsing import parse_query
 from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.kinds.aggregate.layout import declared_layout as aggregate_layout
+from fk_pipeline.kinds.aggregate.spec import AggregateSpec
 from fk_pipeline.kinds.query.advice import advice
 from fk_pipeline.kinds.query.spec import QuerySpec
+from fk_pipeline.kinds.query.tables import declared_layout
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.sql import SqlTextError, parse_columns
 from tests.kinds.query.model import TABLES, put, random_query, random_row, text_of
@@ -506,6 +509,43 @@ def test_a_cast_to_a_time_without_a_zone_is_one_and_a_column_may_be_declared_so(
         "MAX(COALESCE(`o`.`total`, CAST(`c`.`name` AS TIMESTAMP_NTZ)))"
     )
     assert [one.type for one in spec.inputs["orders"].columns] == ["BIGINT", "BIGINT", "TIMESTAMP_NTZ"]
+
+
+STRUCTS = """
+  SELECT x.name, x.most.name AS whose, x.most.total AS most
+  FROM (SELECT c.name, MAX(struct(o.total, o.customer AS name)) AS most, COUNT(*) AS total
+        FROM orders o JOIN customer c ON c.id = o.customer GROUP BY c.name) x WHERE x.total > 1
+"""
+
+
+def test_fields_of_structs_are_not_taken_for_columns_of_their_name(folder: Path) -> None:
+    (folder / "orders.yaml").write_text(TABLE.replace("key: id", "key: id, sensitive: [total]"))
+    file = folder / "totals.yaml"
+    file.write_text(FILE[: FILE.index("query:")] + f"query: |{STRUCTS}key: name\n")
+    spec = load_spec(file)
+    assert isinstance(spec, QuerySpec)
+    block = spec.blocks.block("result")
+    assert [block.plain(column) for column in block.columns] == [("customer", "name"), None, None]
+    both = {("orders", "total"), ("orders", "customer")}
+    assert [block.reads(column) for column in block.columns] == [{("customer", "name")}, both, both]
+    table = declared_layout(spec)["result"]
+    assert {*table.sensitive} == {"whose", "most"}
+    assert dict(table.columns)["whose"] == "expression"
+    assert {one.table for one in block.read_by("`o`.`place`.`c`.`total` > 1")} == {"o"}
+
+
+def test_what_an_aggregate_selects_is_found_in_any_case_and_fields_have_no_type_of_their_column(tmp_path: Path) -> None:
+    own = (
+        'input: {path: in, format: rows, schema: "id INT, at STRUCT<day: DATE, n: INT>, n INT", key: id, op_column: op}'
+    )
+    more = "group_by: [at.day]\naggregates: ['max(struct(n, id)) AS Best']\nselect: [day, BEST.n AS most]"
+    (tmp_path / "most.yaml").write_text(f"name: most\nkind: aggregate\n{own}\n{more}\n")
+    spec = load_spec(tmp_path / "most.yaml")
+    assert isinstance(spec, AggregateSpec)
+    layout = aggregate_layout(spec)
+    assert dict(layout["table"].columns)["_fk_by_day"] == "expression"
+    block = spec.block_of("aggregated", lambda name: layout[name])
+    assert block.reads("most") == {("table", "n"), ("table", "id")}
 
 
 def test_a_parameter_of_a_function_is_no_column_whatever_its_case(folder: Path) -> None:

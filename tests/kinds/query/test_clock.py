@@ -42,10 +42,10 @@ key: customer
 class Shop:
     """The orders of the last 30 days, by the command."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, orders: str = ORDERS, recent: str = RECENT) -> None:
         self.folder, self.file = folder, folder / "recent.yaml"
-        (folder / "orders.yaml").write_text(ORDERS)
-        self.file.write_text(RECENT)
+        (folder / "orders.yaml").write_text(orders)
+        self.file.write_text(recent)
         (folder / "landing").mkdir()
 
     def land(self, batch: int, *orders: tuple[int, str, str, int]) -> None:
@@ -100,6 +100,22 @@ def test_a_clock_is_set_by_the_command_and_proved_rebuilt_explained(tmp_path: Pa
     assert shop.status()["stands_for"]["now"] == "2026-05-10", "a rebuild has the same now"
     assert shop.run("2026-05-22") == ({"Bob": 1}, "result: what changed")
     assert "equal to the query" in shop.command("verify", shop.file)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_time_that_is_a_field_is_not_looked_for_in_a_column_of_its_name(tmp_path: Path) -> None:
+    orders = ORDERS.replace("day DATE", "placed STRUCT<day: DATE>, day DATE")
+    shop = Shop(tmp_path, orders, RECENT.replace("o.day", "o.placed.Day"))
+    days = {1: "2026-04-01", 2: "2026-04-20", 3: "2026-05-03"}
+    lines = [
+        {"id": n, "customer": "Ada", "amount": n, "placed": {"day": day}, "day": "2000-01-01"}
+        for n, day in days.items()
+    ]
+    (tmp_path / "landing/1.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    shop.command("run", tmp_path / "orders.yaml")
+    assert shop.run("2026-05-01") == ({"Ada": 2}, "result: whole, for the first time")
+    assert shop.run("2026-05-03") == ({"Ada": 5}, "result: what changed")
+    assert shop.run("2026-04-02") == ({"Ada": 1}, "result: what changed")
 
 
 def day(number: int) -> str:
@@ -191,6 +207,7 @@ RANGES = {
     "`o`.`d` >= `now`.`day` OR `o`.`n` = DAY(`now`.`day`)": None,
     "`o`.`d` >= CASE WHEN DAY(`now`.`day`) = 1 THEN `now`.`day` END": None,
     "`o`.`s` >= CAST(`now`.`day` AS STRING)": None,
+    "`o`.`st`.`d` >= `now`.`day`": None,
 }
 """Per condition, days of the rows near the bounds of May 1 and May 3; None if the bounds give no range."""
 
@@ -205,7 +222,7 @@ def test_what_a_bound_has_passed_lies_between_its_old_and_its_new_value(tmp_path
     )
     orders = spark.read.parquet(str(tmp_path / "orders"))
     for condition, expected in RANGES.items():
-        near = passed_range(condition, "now", old, new)
+        near = passed_range(condition, "o", "now", old, new)
         assert bool(near) is (expected is not None), condition
         if expected is not None:
             found = {str(row["d"]) for row in orders.where(near).collect()}
