@@ -341,5 +341,10 @@ class OpenPipeline:
         self.refuse_unfinished()
         runner = self.runner
         suits = suiting(runner.warehouse.rows(runner.layout.tables), self.sizes)
-        with concealing(self.spec), settings(self.session, suits, optional=True), settings(self.session, GUARDED):
-            yield runner.reader()
+        with (
+            concealing(self.spec),
+            settings(self.session, suits, optional=True),
+            settings(self.session, GUARDED),
+            runner.reader() as read,
+        ):
+            yield read

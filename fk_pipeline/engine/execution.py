@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,7 +122,7 @@ class Execution:
         suiting = always(self.warehouse.sizes) | self._settings(reader())
         with settings(session, suiting, optional=True), settings(session, guarded):
             for step in self._steps():
-                with _released(reader()) as read:
+                with reader() as read:
                     self._apply(step, read, done)
                 history.counted = done.counts
             self._make_result(done)
@@ -242,15 +241,6 @@ class Execution:
         if concerned > sizes.many_rows:
             return many
         return FEW | ONE_PARTITION if concerned <= read.few else FEW
-
-
-@contextmanager
-def _released(read: StageReader) -> Iterator[StageReader]:
-    """Yields a reader, and frees its cached frames after the block."""
-    try:
-        yield read
-    finally:
-        read.release()
 
 
 def _add(found: Counts, counts: Counts) -> None:

@@ -46,12 +46,11 @@ def violations(
     """
     spec, runner, ledger = pipeline.spec, pipeline.runner, pipeline.ledger()
     tables, refuse = runner.layout.tables, pipeline.refuse_unfinished
-    reader = CheckReader(runner.warehouse, tables, spec, ledger, stage, batches, refuse)
-    try:
-        with settings(pipeline.session, reader.settings(), optional=True):
-            found = _scanned(reader)
-    finally:
-        reader.release()
+    with (
+        CheckReader(runner.warehouse, tables, spec, ledger, stage, batches, refuse) as reader,
+        settings(pipeline.session, reader.settings(), optional=True),
+    ):
+        found = _scanned(reader)
     depth = Depth.FULL if batches is None else Depth.BATCH
     findings = {**_ledger_says(reader), **found.findings}
     if stage == pipeline.spec.definition.result_stage and depth is Depth.FULL and (proof is None or proof.share == 1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -31,7 +31,7 @@ ABSENT = -1
 class TableReader:
     """Reads the tables of a pipeline, and writes nothing.
 
-    Every read of a table returns the same version, so a commit in the meantime is not seen.
+    Every read of a table returns the same version, so a commit in the meantime is not seen. A `with` block releases it.
 
     Attributes:
         warehouse: the tables.
@@ -47,6 +47,12 @@ class TableReader:
         self._kept: list[Materialised] = []
         self._on_release: list[Callable[[], None]] = []
         self._found: dict[int, tuple[DataFrame, pa.Table]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     @property
     def sizes(self) -> Sizes:
