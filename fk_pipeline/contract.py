@@ -307,42 +307,6 @@ class Closing(Protocol):
         ...
 
 
-class AnyStory(Protocol):
-    """The story of one key, as `explain` returns it."""
-
-    @property
-    def due(self) -> Mapping[str, Sequence[int]]:
-        """The due batches per stage."""
-        ...
-
-    @property
-    def as_expected(self) -> bool:
-        """Whether the result has the row that the definition of the kind has."""
-        ...
-
-    @property
-    def heading(self) -> str:
-        """The name of the row that the story is about."""
-        ...
-
-    @property
-    def note(self) -> str:
-        """The meaning of a mark in the events; empty if none is marked."""
-        ...
-
-    def events(self) -> Sequence[tuple[int, str, str, str]]:
-        """Returns the events in the order of their batches: batch, kind of event, content, landing file."""
-        ...
-
-    def sentences(self) -> Sequence[str]:
-        """Returns the present state in sentences, the conclusion last."""
-        ...
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the story as a JSON object."""
-        ...
-
-
 class AnyImpact(Protocol):
     """The impact of a change before it is made, as `impact` returns it."""
 
@@ -387,7 +351,7 @@ class Kind:
         proof: the definition of the result.
         suites: reference to the expectations (`rules.suites.Expectation`) of each stage.
         explain: reference to a function of reader, pipeline, ledger and the text of a key. It returns the story
-            (`AnyStory`) of the key.
+            (`blocks.story.Story`) of the key.
         impact: reference to a function of reader, pipeline, ledger, the text of a right key or None, a file of changes
             or None, the largest number of keys to report, and the text of a time or None: since when the changed
             version holds, where versions do. With `named_inputs` the key is that of a row of any input, and after these

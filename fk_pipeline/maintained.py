@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fk_pipeline.contract import AnyStory
 from fk_pipeline.errors import FkPipelineError, PipelineFileError, UsageError
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec, quote
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from fk_pipeline.blocks.story import Story
     from fk_pipeline.engine.runner import StageRun
     from fk_pipeline.verify.report import VerifyReport
 
@@ -119,7 +119,7 @@ class MaintainedQuery:
         """Compares the result with the query as it was written, over the inputs that the result stands for."""
         return self.pipeline.verify()
 
-    def explain(self, key: str) -> AnyStory:
+    def explain(self, key: str) -> Story:
         """Returns the story of the rows with these values, given as `country=France`: what they are made of."""
         return self.pipeline.explain(key)
 

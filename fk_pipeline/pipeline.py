@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fk_pipeline.cdc.landing import refuse_missing
-from fk_pipeline.contract import AnyImpact, AnyStory, Source, loaded
+from fk_pipeline.contract import AnyImpact, Source, loaded
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.identity import BatchId, BatchRange, Side
 from fk_pipeline.opened import OpenPipeline
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from fk_pipeline.blocks.story import Story
     from fk_pipeline.engine.runner import StageRun
     from fk_pipeline.plan import Plan
     from fk_pipeline.quarantine import Replay
@@ -355,7 +356,7 @@ class Pipeline(OpenPipeline):
         with concealing(self.spec):
             return verify_inputs(self.spec, self.ledger(), self.zone, self.runner.reader(), share)
 
-    def explain(self, key: str, told: Callable[[str], None] = lambda _: None) -> AnyStory:
+    def explain(self, key: str, told: Callable[[str], None] = lambda _: None) -> Story:
         """Returns the story of one left key, in an outer join also of a right key: see `Kind.explain`.
 
         Args:
@@ -363,7 +364,7 @@ class Pipeline(OpenPipeline):
             told: is called with the reason if Spark has to tell it.
         """
         kind = self.spec.definition
-        story: AnyStory = self._told(kind.explain_here, kind.explain, told, key)
+        story: Story = self._told(kind.explain_here, kind.explain, told, key)
         return story
 
     def impact(

@@ -246,6 +246,12 @@ def for_story(log: DataFrame, side: SideSpec) -> DataFrame:
     return log.selectExpr("*", f"NOT {s.DELETED} AND NOT {passes(side)} AS {NOT_PASSING}", *values)
 
 
+def in_source_order(log: DataFrame, side: SideSpec) -> DataFrame:
+    """Returns rows of a changelog in the source's order; a truncate comes before the rows of its batch and sequence."""
+    keys = [F.col(quote(name)) for name in side.stored_key]
+    return log.orderBy(s.SEQUENCE, s.BATCH, keys[0].isNotNull(), *keys)
+
+
 def with_content(
     log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING, *, anew: bool = False
 ) -> DataFrame:

@@ -26,6 +26,9 @@ Tables = Callable[[str], Relation]
 
 _JsonRow = dict[str, Any]
 
+VERSION_COLUMNS = (s.BATCH, s.SEQUENCE, s.OP, s.DELETED, s.FILE)
+"""The columns of a changelog that a version in a story has (`story.RowVersion`), besides those of the source."""
+
 _NOT_KEYS = ("FLOAT", "DOUBLE", "CHAR", "VARCHAR")
 """The beginnings of types whose values are compared by Spark: NaN and zeros, or spaces at the end, count otherwise."""
 
@@ -114,3 +117,9 @@ def in_source_order(rows: pa.Table, side: SideSpec) -> pa.Table:
     by = [pc.is_valid(sequence), *fields, rows[s.BATCH], pc.is_valid(keys[0]), *keys]
     names = [f"{i}" for i in range(len(by))]
     return rows.take(places_in_order(pa.Table.from_arrays(by, names), [(name, False) for name in names]))
+
+
+def versions_here(log: Relation, side: SideSpec, where: Sequence[RowTest]) -> list[_JsonRow]:
+    """Returns rows of a changelog in the source's order, as JSON with what a version in a story has."""
+    columns = [*VERSION_COLUMNS, *(column.name for column in side.columns)]
+    return json_of(in_source_order(log.read(Wanted(columns, where)), side))

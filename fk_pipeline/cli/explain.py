@@ -11,7 +11,7 @@ from fk_pipeline.cli.options import Debug, FormatOption, PipelineFile
 from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table, say_by_spark
 
 if TYPE_CHECKING:
-    from fk_pipeline.contract import AnyStory
+    from fk_pipeline.blocks.story import Story
 
 
 KEY_HELP = (
@@ -78,7 +78,7 @@ def impact(
         print_lines(found.sentences())
 
 
-def _print_story(story: AnyStory) -> None:
+def _print_story(story: Story) -> None:
     """Prints a story for people: a table of the events, then the present state in sentences."""
     print_lines([story.heading, ""])
     if rows := story.events():

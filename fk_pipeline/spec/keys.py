@@ -96,9 +96,11 @@ def value_from_text(value: str, column: Column) -> str:
 
 
 def shown(key: Mapping[str, Any] | None) -> str:
-    """Returns a key in the form that `parse_key` reads: its value, or its columns with their values; `-` for None."""
+    """Returns a key in the form that `parse_key` reads: its value, or its columns with their values.
+
+    A null is `null`; None, no key, is `-`.
+    """
     if key is None:
         return "-"
-    if len(key) == 1:
-        return str(next(iter(key.values())))
-    return ",".join(f"{name}={value}" for name, value in key.items())
+    said = {name: "null" if value is None else str(value) for name, value in key.items()}
+    return next(iter(said.values())) if len(said) == 1 else ",".join(f"{name}={value}" for name, value in said.items())

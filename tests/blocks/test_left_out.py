@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from fk_pipeline.blocks.left_out import NOT_PASSING, as_read, is_left_out, values_read
+from fk_pipeline.blocks.story import RowVersion
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate.story import GroupStory
 from fk_pipeline.kinds.foreign_key.evidence import versions_of
 from fk_pipeline.kinds.foreign_key.explain_alone import explain_alone
 from fk_pipeline.kinds.foreign_key.story import events_of
-from fk_pipeline.kinds.table.story import KeyStory, KeyVersion
-from fk_pipeline.kinds.window.story import RowVersion, WindowStory
+from fk_pipeline.kinds.table.story import KeyStory
+from fk_pipeline.kinds.window.story import WindowStory
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
@@ -71,7 +72,7 @@ def test_a_right_row_that_comes_and_goes_is_deleted_only_where_it_is(tmp_path: P
 
 
 def test_a_windowed_row_that_is_left_out_is_no_deletion() -> None:
-    version = RowVersion(1, "u", {"id": 1, "v": 0}, None, current=True, left_out=True)
+    version = RowVersion(batch=1, sequence={}, op="u", row={"id": 1, "v": 0}, current=True, left_out=True)
     story = WindowStory(Side.LEFT, {"id": 1}, (version,), None, None, None, None, (), None, belongs_alone=False)
     assert story.events() == [(1, "row (u) *", "id=1, v=0; does not pass `where`", "")]
     assert story.sentences()[0] == "Its last version, of batch 1, does not pass `where`."
@@ -87,7 +88,7 @@ def test_a_group_tells_how_many_rows_are_left_out_of_it() -> None:
 
 
 def test_a_row_of_a_table_that_is_left_out_is_no_deletion() -> None:
-    version = KeyVersion(2, {}, "u", {"id": 1}, left_out=True, file=None)
+    version = RowVersion(batch=2, sequence={}, op="u", row={"id": 1}, current=True, left_out=True)
     story = KeyStory({"id": 1}, (version,), None, None, None)
     assert story.events() == [(2, "row *", "id=1; does not pass `where`", "")]
     assert story.sentences()[0] == "The last version by the source's order, of batch 2, does not pass `where`."

@@ -146,7 +146,7 @@ AGGREGATE = Kind(
     ),
     suites=f"{_HERE}.suites:AGGREGATE_SUITES",
     explain=f"{_HERE}.story:explain",
-    impact=f"{_HERE}.story:impact",
+    impact="fk_pipeline.blocks.story:no_impact",
     lineage="fk_pipeline.blocks.current:lineage",
     layout=f"{_HERE}.layout:layout_of",
     declared_layout=f"{_HERE}.layout:declared_layout",
@@ -155,4 +155,5 @@ AGGREGATE = Kind(
     blocks=f"{_REFRESH}.told:blocks",
     forecasts=f"{_REFRESH}.forecasts:forecasts",
     forecast_of=f"{_REFRESH}.costs:forecast_of",
+    impact_here="fk_pipeline.blocks.story:no_impact",
 )

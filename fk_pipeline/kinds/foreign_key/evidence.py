@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from fk_pipeline.blocks.left_out import is_left_out, values_read
+from fk_pipeline.blocks.story import JsonRow
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
-from fk_pipeline.kinds.foreign_key.story import JsonRow, Quarantined, Version
+from fk_pipeline.kinds.foreign_key.story import Quarantined, Version
 from fk_pipeline.store import schemas as s
 
 MOST_QUARANTINED = 20
@@ -111,20 +111,17 @@ def versions_of(rows: Sequence[JsonRow], spec: ForeignKeySpec, side: Side) -> tu
             late.add(i)
         oldest[place] = min(oldest.get(place, batch), batch)
     return tuple(
-        Version(
-            batch=row[s.BATCH],
+        Version.of(
+            row,
+            spec,
+            side,
+            current=i in current,
             key=key,
-            sequence=row[s.SEQUENCE],
-            op=row[s.OP],
             deleted=row[s.DELETED],
-            row=values_read(row, spec.side(side)),
             refers_to=reference(row, spec) if side == Side.LEFT else None,
             hash=row[s.HASH],
-            file=None if row[s.FILE] is None else spec.relative(row[s.FILE]),
-            current=i in current,
             late=i in late,
             at=times[i],
-            left_out=is_left_out(row),
         )
         for i, (row, key) in enumerate(zip(rows, keys, strict=True))
     )

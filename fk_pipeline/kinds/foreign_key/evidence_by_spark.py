@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.changelog import for_story, with_content
+from fk_pipeline.blocks.changelog import for_story, in_source_order, with_content
+from fk_pipeline.blocks.story import JsonRow
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import OF_PAIRS, Side
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -15,8 +16,7 @@ from fk_pipeline.kinds.foreign_key.evidence import MOST_QUARANTINED, RECORD, nam
 from fk_pipeline.kinds.foreign_key.proof import expected as expected_join
 from fk_pipeline.kinds.foreign_key.resolved_join import pair_keys
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
-from fk_pipeline.kinds.foreign_key.story import JsonRow
-from fk_pipeline.spec import SideSpec, quote
+from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import is_key
 from fk_pipeline.spec.sql import text
@@ -34,7 +34,7 @@ class LeftBySpark:
         left = read.cached(self._left_log(), None).frame
         right = read.cached(self._right_log(left), None).frame
         self._frames = {Side.LEFT: left, Side.RIGHT: right}
-        self.logs = {side: _in_order(rows, spec.side(side)) for side, rows in self._frames.items()}
+        self.logs = {side: json_rows(in_source_order(rows, spec.side(side))) for side, rows in self._frames.items()}
 
     def _left_log(self) -> DataFrame:
         first = self._spec.left.key_columns[0].quoted
@@ -76,7 +76,7 @@ class RightBySpark:
         truncates = F.col(spec.right.key_columns[0].quoted).isNull()
         log = read.read(k.RIGHT_CHANGELOG).where(F.expr(own) | truncates)
         self._log = read.cached(with_content(for_story(log, spec.right), spec, Side.RIGHT), None).frame
-        self.log = _in_order(self._log, spec.right)
+        self.log = json_rows(in_source_order(self._log, spec.right))
         referring = read.read(k.SUBSCRIPTION_STORE).where(self._in_state).where(f"{s.HASH} IS NOT NULL")
         rows = read.cached(read.read(k.RESOLVED_JOIN).where(self._in_state), None).frame
         joined = rows.where(f"{k.has_left(spec)} AND {s.RIGHT_HASH} IS NOT NULL")
@@ -97,12 +97,6 @@ class RightBySpark:
         left_log = of_keys.unionByName(log.where(F.col(quote(keys[0])).isNull()))
         logs = {spec.definition.input(Side.LEFT).log: left_log, spec.definition.input(Side.RIGHT).log: self._log}
         return _first_output(expected_join(logs, spec, isolating=True).where(f"NOT {k.has_left(spec)}"), spec)
-
-
-def _in_order(log: DataFrame, side: SideSpec) -> list[JsonRow]:
-    """Returns rows of a changelog in the source's order; a truncate comes before the rows of its batch and sequence."""
-    keys = [F.col(quote(name)) for name in side.stored_key]
-    return json_rows(log.orderBy(s.SEQUENCE, s.BATCH, keys[0].isNotNull(), *keys))
 
 
 def _first_output(joined: DataFrame, spec: ForeignKeySpec) -> JsonRow | None:

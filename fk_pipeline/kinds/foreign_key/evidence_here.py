@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from fk_pipeline.blocks.changelog import content_columns
 from fk_pipeline.blocks.hashing_here import row_digests
 from fk_pipeline.blocks.keyed_here import (
+    VERSION_COLUMNS,
     Tables,
     among,
     check_sides,
@@ -28,16 +29,17 @@ from fk_pipeline.blocks.keyed_here import (
     under,
     whole_rows,
 )
+from fk_pipeline.blocks.story import JsonRow
 from fk_pipeline.conditions import AllTests, AnyTest, NotTest, NullTest, RowTest, is_value
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.identity import OF_PAIRS, SIDES, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import MOST_QUARANTINED, RECORD, held, naming_patterns, versions_of
 from fk_pipeline.kinds.foreign_key.spec import BY_BATCH, VALIDITY, ForeignKeySpec
-from fk_pipeline.kinds.foreign_key.story import JsonRow, Version
+from fk_pipeline.kinds.foreign_key.story import Version
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.rows_here import Relation, Wanted, leaving_errors
+from fk_pipeline.store.rows_here import Relation, Wanted
 
 MOST_REFERRING = 10_000
 """The largest number of left rows that refer to a right row whose story is told here."""
@@ -173,11 +175,10 @@ def _log(table: Relation, spec: ForeignKeySpec, side: Side, has_key: RowTest | N
     declared = spec.side(side)
     first = declared.key_columns[0].name
     where = NullTest(first) if has_key is None else AnyTest((has_key, NullTest(first)))
-    columns = [s.BATCH, s.SEQUENCE, s.OP, s.DELETED, s.FILE, s.HASH, *(c.name for c in declared.columns)]
+    columns = [*VERSION_COLUMNS, s.HASH, *(c.name for c in declared.columns)]
     columns += [] if declared.valid_from is None else [s.VALID_FROM]
-    with leaving_errors():
-        rows = _with_derived(in_source_order(table.read(Wanted(columns, [where])), declared), spec, side)
-        found, digests = json_of(rows), _contents(rows, spec, side)
+    rows = _with_derived(in_source_order(table.read(Wanted(columns, [where])), declared), spec, side)
+    found, digests = json_of(rows), _contents(rows, spec, side)
     keeps_versions = side == Side.RIGHT and spec.as_of is not None  # then the deletion of a row is one, and has a hash
     for row, digest in zip(found, digests, strict=True):
         gone = row[first] is None if keeps_versions else row[s.DELETED]
@@ -252,9 +253,8 @@ def _quarantined(table: Relation, keys: Mapping[str, JsonRow | None]) -> list[Js
     if len(table.read(Wanted([s.SIDE], [of_pairs], limit=1))):
         raise LeftToSpark("pairs of rows are in the quarantine, which Spark reads")
     order = [(name, True) for name in (s.BATCH, s.FILE, s.LINE)]
-    with leaving_errors():
-        found = table.read(Wanted([*RECORD, s.RAW], order=order))
-        sides, raws = found[s.SIDE].to_pylist(), found[s.RAW].to_pylist()
+    found = table.read(Wanted([*RECORD, s.RAW], order=order))
+    sides, raws = found[s.SIDE].to_pylist(), found[s.RAW].to_pylist()
     named = [
         i
         for i, (side, raw) in enumerate(zip(sides, raws, strict=True))

@@ -12,19 +12,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fk_pipeline.blocks.left_out import DOES_NOT_PASS
-from fk_pipeline.contract import AnyStory
+from fk_pipeline.blocks.story import JsonRow, Story, key_of_side
 from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, OF_PAIRS, QUARANTINED, Side
 from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import LeftEvidence, held, records_of, reference, versions_of
-from fk_pipeline.kinds.foreign_key.explain_alone import OF_RIGHT, explain_alone
+from fk_pipeline.kinds.foreign_key.explain_alone import explain_alone
 from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import (
-    JsonRow,
+    LeftStory,
     Quarantined,
     ResponseStory,
-    Story,
     SubscriptionStory,
     Version,
     wrong_said,
@@ -52,7 +51,7 @@ _WHY = {
 }
 
 
-def explain(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str) -> AnyStory:
+def explain(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str) -> Story:
     """Returns the story of a left key; in an outer join also of a right key, which is said as `right.KEY`.
 
     Args:
@@ -66,22 +65,14 @@ def explain(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str) 
     """
     from fk_pipeline.kinds.foreign_key.evidence_by_spark import LeftBySpark, RightBySpark
 
-    try:
-        if _is_of_right(spec, said):
-            return explain_alone(RightBySpark(read, spec, _right_key(spec, said)), spec, ledger)
-        return _Explained(LeftBySpark(read, spec, parse_key(said, spec.left)), spec, ledger).story()
-    finally:
-        read.release()
+    side, key = _meant(said, spec)
+    if side == Side.RIGHT:
+        return explain_alone(RightBySpark(read, spec, key), spec, ledger)
+    return _Explained(LeftBySpark(read, spec, key), spec, ledger).story()
 
 
-def explain_here(table: Callable[[str], Relation], spec: ForeignKeySpec, ledger: Ledger, said: str) -> AnyStory:
-    """Returns what `explain` does, without Spark.
-
-    Args:
-        table: function that opens a stored table.
-        spec: the pipeline.
-        ledger: its ledger.
-        said: the key as text.
+def explain_here(table: Callable[[str], Relation], spec: ForeignKeySpec, ledger: Ledger, said: str) -> Story:
+    """Returns what `explain` does, without Spark; `table` opens a stored table.
 
     Raises:
         LeftToSpark: it is not certain that Spark tells the same.
@@ -89,17 +80,15 @@ def explain_here(table: Callable[[str], Relation], spec: ForeignKeySpec, ledger:
     """
     from fk_pipeline.kinds.foreign_key.evidence_here import LeftHere, RightHere
 
-    if _is_of_right(spec, said):
-        return explain_alone(RightHere(table, spec, _right_key(spec, said)), spec, ledger)
-    return _Explained(LeftHere(table, spec, parse_key(said, spec.left)), spec, ledger).story()
+    side, key = _meant(said, spec)
+    if side == Side.RIGHT:
+        return explain_alone(RightHere(table, spec, key), spec, ledger)
+    return _Explained(LeftHere(table, spec, key), spec, ledger).story()
 
 
-def _is_of_right(spec: ForeignKeySpec, said: str) -> bool:
-    return spec.outer and said.startswith(OF_RIGHT)
-
-
-def _right_key(spec: ForeignKeySpec, said: str) -> dict[str, str]:
-    return parse_key(said.removeprefix(OF_RIGHT), spec.right)
+def _meant(said: str, spec: ForeignKeySpec) -> tuple[Side, dict[str, str]]:
+    """Returns the side and the key columns, as text, that people mean: only an outer join has stories of right keys."""
+    return key_of_side(said, spec) if spec.outer else (Side.LEFT, parse_key(said, spec.left))
 
 
 class _Explained:
@@ -108,13 +97,13 @@ class _Explained:
     def __init__(self, evidence: LeftEvidence, spec: ForeignKeySpec, ledger: Ledger) -> None:
         self.evidence, self.spec, self.ledger = evidence, spec, ledger
 
-    def story(self) -> Story:
+    def story(self) -> LeftStory:
         names = [o.name for o in self.spec.outputs]
         stored = next(iter(self.evidence.of_key(k.RESOLVED_JOIN)), None)
         expected = self.evidence.expected()
         result = {name: stored[name] for name in names} if stored else None
         due = self.ledger.due.by_stage()
-        return Story(
+        return LeftStory(
             key=self.evidence.key,
             left=self.left,
             right=self.right,

@@ -6,43 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fk_pipeline.blocks.left_out import DOES_NOT_PASS
+from fk_pipeline.blocks.story import JsonRow, StoryEvent
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import RightEvidence, records_of, versions_of
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
-from fk_pipeline.kinds.foreign_key.story import (
-    Compared,
-    JsonRow,
-    Quarantined,
-    Version,
-    events_of,
-    result_said,
-    wrong_said,
-)
+from fk_pipeline.kinds.foreign_key.story import JoinStory, Quarantined, Version, events_of, wrong_said
 from fk_pipeline.spec.keys import shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 
-OF_RIGHT = "right."
-"""The prefix of a right key where a key of either side may stand."""
-
 
 @dataclass(frozen=True)
-class AloneStory(Compared):
+class AloneStory(JoinStory):
     """All stored facts about a right key in an outer join.
 
-    Attributes:
+    Attributes, besides those of `JoinStory`; the row of the result is that without a left row:
         right_key: the key.
         right: its versions, oldest first, and the truncates of the right source.
         quarantined: lines of the right side that name the key, and records of its row.
         referring: the number of left rows that refer to it, by the subscription store.
         joined: the number of rows of the result that have its row and a left row.
         example: the least left key of these; None if there are none.
-        result: the row of the result without a left row; None if there is none.
-        written_in: the batch of the last change of that row.
-        written_at: the time at which it was written.
-        expected: that row of the join computed now; None if there is none.
-        due: the due batches per stage.
         conclusion: the reason why the right row stands alone, or does not.
     """
 
@@ -64,13 +49,8 @@ class AloneStory(Compared):
         """The name of the row that the story is about."""
         return f"Right row {shown(self.right_key)}"
 
-    @property
-    def note(self) -> str:
-        """The meaning of a mark in the events; empty if none is marked."""
-        return "* the version that counts" if self.right else ""
-
-    def events(self) -> list[tuple[int, str, str, str]]:
-        """Returns the events in the order of their batches: batch, kind of event, content, landing file."""
+    def events(self) -> list[StoryEvent]:
+        """Returns the events in the order of their batches."""
         return events_of((), self.right, self.quarantined)
 
     def sentences(self) -> list[str]:
@@ -78,7 +58,7 @@ class AloneStory(Compared):
         example = f", for example that of left row {shown(self.example)}" if self.example else ""
         return [
             f"Left rows that refer to it: {self.referring:,}; rows of the result with it: {self.joined:,}{example}",
-            *result_said(self.result, self.written_in, self.written_at, self.expected, self.due),
+            *self.rows_said(),
             self.conclusion,
         ]
 

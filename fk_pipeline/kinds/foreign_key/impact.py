@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.as_of import during, held
 from fk_pipeline.blocks.horizon import sql_of
+from fk_pipeline.blocks.story import JsonRow
 from fk_pipeline.blocks.would_land import ADDED, CHANGED, EFFECT, REMOVED, TOUCHING, effects_on, log_of_file
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.export import json_rows, key_row
@@ -21,7 +22,6 @@ from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.fan_out import SUBSCRIBER_COUNT, referring
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
-from fk_pipeline.kinds.foreign_key.story import JsonRow
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.spec.sql import text

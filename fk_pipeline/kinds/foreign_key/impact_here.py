@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from fk_pipeline.arrow_text import as_numbers
 from fk_pipeline.blocks.keyed_here import Tables, typed_key, under
+from fk_pipeline.blocks.story import JsonRow
 from fk_pipeline.conditions import NotTest, NullTest, RowTest, is_value
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
-from fk_pipeline.kinds.foreign_key.story import JsonRow
 from fk_pipeline.spec.keys import parse_key
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger

@@ -2,50 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from fk_pipeline.blocks.left_out import DOES_NOT_PASS
+from fk_pipeline.blocks.story import JsonRow, ResultStory, RowVersion, StoryEvent, by_batch, values_said
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.spec.keys import shown
 
-JsonRow = dict[str, Any]
 
+@dataclass(frozen=True, kw_only=True)
+class Version(RowVersion):
+    """One version of a row of either side, or a truncate.
 
-@dataclass(frozen=True)
-class Version:
-    """One version of a row, as a batch read it.
-
-    Attributes:
-        batch: the batch.
+    Attributes, besides those of `RowVersion`:
         key: the key of the row; None for a truncate.
-        sequence: its position in the source's order.
-        op: the operation of the source.
         deleted: whether it is a tombstone, or counts as one, because it does not pass `where`.
-        row: its columns; None for a tombstone.
         refers_to: for a left row, the right key; None if it has none.
         hash: its hash in hexadecimal; None for a tombstone.
-        file: the landing file, relative to the pipeline file if it is below the folder of that.
-        current: whether it is the version that counts.
         late: whether an older batch had read a newer version.
         at: with `as_of`, of a left row its time, of a right row the time since which the version holds; else None.
-        left_out: whether it has a row, which does not pass `where`.
     """
 
-    batch: int
     key: JsonRow | None
-    sequence: JsonRow
-    op: str
     deleted: bool
-    row: JsonRow | None
     refers_to: JsonRow | None
     hash: str | None
-    file: str | None
-    current: bool
     late: bool
     at: Any = None
-    left_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,28 +102,36 @@ def _with_times(fields: list[tuple[str, Any]]) -> JsonRow:
     return {name: value for name, value in fields if name != "at" or value is not None}
 
 
-class Compared:
-    """The base of a story: it has the row of the result and that of the join."""
+class JoinStory(ResultStory):
+    """The base of a story: it has the row of the result and that of the join, computed now.
 
-    result: JsonRow | None
-    expected: JsonRow | None
+    Attributes, besides those of `ResultStory`:
+        written_at: the time at which the row of the result was written.
+    """
 
-    @property
-    def as_expected(self) -> bool:
-        """Whether the result has the row that the join has."""
-        return self.result == self.expected
+    written_at: str | None
 
     def as_json(self) -> JsonRow:
-        """Returns the story, a data class, as a JSON object."""
+        """Returns the story as a JSON object."""
         story: Any = self
         return {**asdict(story, dict_factory=_with_times), "as_expected": self.as_expected}
 
+    def rows_said(self) -> list[str]:
+        """Returns the row of the result, the row of the join and the due work in sentences."""
+        written = f" (written in batch {self.written_in}, {self.written_at})" if self.written_at is not None else ""
+        joined = "the same" if self.as_expected and self.result is not None else values_said(self.expected)
+        lines = [f"Result: {values_said(self.result)}{written}", f"The join computed now: {joined}"]
+        if self.due:
+            told = "; ".join(f"{stage} {', '.join(map(str, batches))}" for stage, batches in self.due.items())
+            lines.append(f"Due: {told}")
+        return lines
+
 
 @dataclass(frozen=True)
-class Story(Compared):
+class LeftStory(JoinStory):
     """All stored facts about a left key.
 
-    Attributes:
+    Attributes, besides those of `JoinStory`:
         key: the key.
         left: its versions, oldest first, and the truncates of the left source.
         right: the versions of the right rows to which it ever referred, and the truncates of the right source.
@@ -146,11 +139,6 @@ class Story(Compared):
         quarantined: lines of the left side that name the key, lines of the right side that name the right key to which
             it refers, and pairs with its row.
         subscription: its row in the subscription store; None if no version was ever applied.
-        result: its row of the result; None if there is none.
-        written_in: the batch of the last change of that row.
-        written_at: the time at which it was written.
-        expected: the row of the join computed now; None if there is none.
-        due: the due batches per stage.
         folded_to: the newest folded batch; for folded batches only the last version per key is kept, and no response.
             None if none is folded.
         conclusion: the reason why the row is in the result, or is not.
@@ -175,21 +163,13 @@ class Story(Compared):
         """The name of the row that the story is about."""
         return f"Left row {shown(self.key)}"
 
-    def events(self) -> list[tuple[int, str, str, str]]:
-        """Returns the events in the order of their batches: batch, kind of event, content, landing file."""
+    def events(self) -> list[StoryEvent]:
+        """Returns the events in the order of their batches."""
         return events_of(self.left, self.right, self.quarantined, self.responses)
-
-    @property
-    def note(self) -> str:
-        """The meaning of a mark in the events; empty if none is marked."""
-        return "* the version that counts" if self.left or self.right else ""
 
     def sentences(self) -> list[str]:
         """Returns the present state in sentences, the conclusion last."""
-        lines = [
-            f"Subscription: {_subscribed(self.subscription)}",
-            *result_said(self.result, self.written_in, self.written_at, self.expected, self.due),
-        ]
+        lines = [f"Subscription: {_subscribed(self.subscription)}", *self.rows_said()]
         if self.folded_to is not None:
             lines.append(
                 f"Folded: of old batches, the newest {self.folded_to}, the last version per key is kept, "
@@ -206,43 +186,14 @@ def wrong_said(what: str, why: str, spec: ForeignKeySpec) -> str:
     )
 
 
-def result_said(
-    result: JsonRow | None,
-    batch: int | None,
-    at: str | None,
-    expected: JsonRow | None,
-    due: Mapping[str, Sequence[int]],
-) -> list[str]:
-    """Returns the row of the result, the row of the join and the due work in sentences.
-
-    Args:
-        result: the row of the result; None if there is none.
-        batch: the batch of its last change.
-        at: the time at which it was written; None if there is none.
-        expected: the row of the join computed now; None if there is none.
-        due: the due batches per stage.
-    """
-    written = f" (written in batch {batch}, {at})" if at is not None else ""
-    joined = "no row" if expected is None else "the same" if expected == result else _values(expected)
-    lines = [
-        f"Result: {'no row' if result is None else _values(result)}{written}",
-        f"The join computed now: {joined}",
-    ]
-    if due:
-        told = "; ".join(f"{stage} {', '.join(map(str, batches))}" for stage, batches in due.items())
-        lines.append(f"Due: {told}")
-    return lines
-
-
 def events_of(
     left: Iterable[Version],
     right: Iterable[Version],
     quarantined: Iterable[Quarantined],
     responses: Iterable[ResponseStory] = (),
-) -> list[tuple[int, str, str, str]]:
-    """Returns events in the order of their batches: the batch, the kind of event, its content, and the landing file."""
-    found = _events(left, right, quarantined, responses)
-    return sorted(found, key=lambda row: row[0])  # the events of one batch keep their order
+) -> list[StoryEvent]:
+    """Returns events in the order of their batches."""
+    return by_batch(_events(left, right, quarantined, responses))
 
 
 def _events(
@@ -250,7 +201,7 @@ def _events(
     right: Iterable[Version],
     quarantined: Iterable[Quarantined],
     responses: Iterable[ResponseStory],
-) -> Iterator[tuple[int, str, str, str]]:
+) -> Iterator[StoryEvent]:
     yield from _versions(left, is_left=True)
     yield from _versions(right, is_left=False)
     for record in quarantined:
@@ -262,19 +213,18 @@ def _events(
         yield response.batch, "verdict", f"{response.verdict or 'due'}: {response.why}", ""
 
 
-def _versions(versions: Iterable[Version], *, is_left: bool) -> Iterator[tuple[int, str, str, str]]:
+def _versions(versions: Iterable[Version], *, is_left: bool) -> Iterator[StoryEvent]:
     """Yields the versions of one side: all values of a key's first version, then only those that have changed."""
     side = "left" if is_left else "right"
     before: dict[str, Version] = {}
     for version in versions:
-        mark = " *" if version.current else ""
         if version.key is None:
             before = {}
-            yield version.batch, f"{side} truncate{mark}", f"deletes every {side} row", version.file or ""
+            yield version.event(f"{side} truncate", f"deletes every {side} row")
             continue
         name = shown(version.key) + (f" since {version.at}" if version.at is not None and not is_left else "")
-        what = f"left row{mark}" if is_left else f"right row {name}{mark}"
-        yield version.batch, what, _version_said(version, before.get(name), is_left=is_left), version.file or ""
+        what = "left row" if is_left else f"right row {name}"
+        yield version.event(what, _version_said(version, before.get(name), is_left=is_left))
         before[name] = version
 
 
@@ -288,8 +238,10 @@ def _version_said(version: Version, before: Version | None, *, is_left: bool) ->
     refers = f"refers to {shown(version.refers_to) if version.refers_to else 'no right row'}"
     refers += f" at {version.at}" if version.at is not None else ""
     if before is None or before.row is None:
-        return "; ".join([_values(rest), *([refers] if is_left and not version.left_out else [])]) + late
-    parts = [_values(changed)] if (changed := {k: v for k, v in rest.items() if before.row[k] != v}) else ["the same"]
+        return "; ".join([values_said(rest), *([refers] if is_left and not version.left_out else [])]) + late
+    parts = (
+        [values_said(changed)] if (changed := {k: v for k, v in rest.items() if before.row[k] != v}) else ["the same"]
+    )
     if is_left and not version.left_out and (version.refers_to, version.at) != (before.refers_to, before.at):
         parts.append(refers)
     if changed and version.hash == before.hash and not version.left_out:
@@ -322,7 +274,3 @@ def _subscribed(found: SubscriptionStory | None) -> str:
     before = f", before to {shown(found.before)}" if found.before not in (None, found.refers_to) else ""
     asked = f"asked {found.instruction}" if found.instruction else "asked nothing"
     return f"{to}{before}; {asked} in batch {found.propagated_in}"
-
-
-def _values(row: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in row.items())

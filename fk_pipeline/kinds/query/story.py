@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -19,6 +19,7 @@ from fk_pipeline.blocks.refresh.facts import VERSIONS
 from fk_pipeline.blocks.refresh.relations import Snapshot, columns_of_part, relations, row_key
 from fk_pipeline.blocks.select.block import ROW, Block
 from fk_pipeline.blocks.select.generators import shown_call
+from fk_pipeline.blocks.story import COUNTING, Story, StoryEvent, counted, values_said
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import FkPipelineError, UsageError
@@ -83,7 +84,7 @@ class RowStory:
 
 
 @dataclass(frozen=True)
-class QueryStory:
+class QueryStory(Story):
     """What is known of the rows of the result with some values.
 
     Attributes:
@@ -110,43 +111,24 @@ class QueryStory:
         """The name of the row."""
         return f"Row {','.join(f'{name}={value}' for name, value in self.asked.items())}"
 
-    @property
-    def note(self) -> str:
-        """The meaning of a mark in the events: there is none."""
-        return ""
-
-    def events(self) -> list[tuple[int, str, str, str]]:
-        """Returns the rows that the result is made of: batch, what it is, its values, landing file."""
+    def events(self) -> list[StoryEvent]:
+        """Returns the rows that the result is made of, in the order of the query."""
         return [
-            (one.batch or 0, f"{one.relation} as {one.alias}", _text(one.row), one.file)
+            (one.batch or 0, f"{one.relation} as {one.alias}", values_said(one.row), one.file)
             for story in self.rows
             for one in story.made_of
         ]
 
     def sentences(self) -> list[str]:
         """Returns the present state in sentences, the conclusion last."""
-        found = []
-        for story in self.rows:
-            number = "1 joined row" if story.of == 1 else f"{story.of:,} joined rows"
-            found.append(f"The result has {_text(story.row)}, made of {number}; written in batch {story.batch}.")
+        found = [
+            f"The result has {values_said(story.row)}, made of {counted(story.of, 'joined row')}; "
+            f"written in batch {story.batch}."
+            for story in self.rows
+        ]
         found += dict.fromkeys(f"More: {one.more}" for story in self.rows for one in story.made_of if one.more)
-        for block, step, left in self.missing:
-            found.append(f"{block}: {step}: {left:,} row{'' if left == 1 else 's'} left.")
-        if self.as_expected:
-            return [*found, "The result is as it should be." if self.rows else "So the result has no such row."]
-        if self.due:
-            return [*found, "Work is due that may change it."]
-        return [*found, "That is wrong: fk-pipeline verify tells more."]
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the story as a JSON object."""
-        return {**asdict(self), "as_expected": self.as_expected}
-
-
-def _text(row: Mapping[str, Any] | None) -> str:
-    if row is None:
-        return "no row"
-    return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in row.items())
+        found += [f"{block}: {step}: {counted(left, 'row')} left." for block, step, left in self.missing]
+        return [*found, self.concluded("has it" if self.rows else "has no such row")]
 
 
 def explain(read: TableReader, spec: QuerySpec, ledger: Ledger, said: str) -> QueryStory:
@@ -178,7 +160,6 @@ class _Telling:
         kinds = dict(self.tables[RESULT].columns)
         asked = _asked(said, self.spec)
         own = " AND ".join(_is(quote(name), value, kinds[name]) for name, value in asked.items())
-        due = {stage: [*map(int, batches)] for stage, batches in self.ledger.due.by_stage().items()}
         stored = self.read.read(RESULT).where(own).orderBy(*map(quote, self.spec.blocks.columns)).limit(SHOWN)
         visible = json_rows(stored.select(*map(quote, self.spec.blocks.columns)))
         rows = [row.asDict() for row in stored.collect()]
@@ -187,7 +168,7 @@ class _Telling:
             number, made = self._made(RESULT, row)
             told.append(RowStory(values, int(row["_fk_batch"]), tuple(made), number))
         missing = () if rows else tuple(self._missing(RESULT, asked))
-        return QueryStory(asked, tuple(told), missing, due)
+        return QueryStory(asked, tuple(told), missing, self.ledger.due.by_stage())
 
     def _snapshot(self, block: Block) -> Snapshot:
         """Returns what a block reads, at the versions in its last commit."""
@@ -369,13 +350,15 @@ def _teller(
 
     def told(row: dict[str, Any]) -> tuple[int | None, str, str]:
         keys = {of: row.get(of) for of, _, _ in other.result_key_outputs()}
-        text = shown({of: "null" if value is None else value for of, value in keys.items()})
+        text = shown(keys)
         more = f"fk-pipeline explain {other.file} --key '{text}'"
         try:
-            events = loaded(other.definition.explain)(TableReader(stored, layout.tables), other, ledger, text).events()
+            with TableReader(stored, layout.tables) as read:
+                story: Story = loaded(other.definition.explain)(read, other, ledger, text)
         except FkPipelineError:
             return None, "", more
-        counting = [one for one in events if one[1].endswith("*")] or events[-1:]
+        events = story.events()
+        counting = [one for one in events if one[1].endswith(COUNTING)] or events[-1:]
         batch, _, _, landed = counting[-1] if counting else (None, "", "", "")
         return batch, landed, more
 

@@ -75,11 +75,12 @@ TABLE = Kind(
     ),
     suites=f"{_HERE}.rules:TABLE_SUITES",
     explain=f"{_HERE}.story:explain",
-    impact=f"{_HERE}.story:impact",
+    impact="fk_pipeline.blocks.story:no_impact",
     lineage=f"{_HERE}.tables:lineage",
     layout=f"{_HERE}.tables:layout_of",
     declared_layout=f"{_HERE}.tables:declared_layout",
     meaning=f"{_HERE}.tables:meaning",
     removals=Removals(VERSIONS, "_fk_hash IS NULL", f"{_HERE}.tables:key_columns", "_fk_applied_in"),
     explain_here=f"{_HERE}.story:explain_here",
+    impact_here="fk_pipeline.blocks.story:no_impact",
 )

@@ -1,64 +1,49 @@
-"""The evidence of the story of a row: its version in the state, its partners, what the result has. No Spark."""
+"""The evidence of the story of a row of a windowed join: stored rows as JSON, whoever has read them. No Spark."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+
+from fk_pipeline.blocks.story import JsonRow
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.window.kind import TIME
+from fk_pipeline.kinds.window.spans import Spans
+from fk_pipeline.kinds.window.spec import WindowSpec
+from fk_pipeline.store import schemas as s
+
+STATE_COLUMNS = (s.HASH, TIME, s.OWNER, s.APPLIED_IN)
+"""The columns of a row of a table that a story needs; the time is in units."""
 
 
 @dataclass(frozen=True)
-class OwnRow:
-    """The row as the state has it.
-
-    Attributes:
-        lives: whether it has a hash; without one it is gone, or had expired when it landed.
-        at: its time in units; None if it has none.
-        owner: the batch of its version.
-    """
-
-    lives: bool
-    at: int | None
-    owner: int | None
-
-
-@dataclass(frozen=True)
-class Near:
-    """A row of the other side that is near enough now, or with which the result has a pair.
-
-    Attributes:
-        key: its key, as JSON.
-        at: its time in units; None if it does not live.
-        batch: the batch that brought the later of both rows; None if they are no pair now.
-        written_in: the batch that last wrote the pair; None if the result does not have it.
-        told: whether its table knows it: it has it, and it had not expired when it landed.
-    """
-
-    key: dict[str, Any]
-    at: int | None
-    batch: int | None
-    written_in: int | None
-    told: bool
-
-
-class RowEvidence(Protocol):
+class RowEvidence:
     """The stored rows about a row of one side.
 
     Attributes:
-        key: its key, as JSON.
-        own: the row as the state has it; None if the state does not have it.
-        versions: the rows of the changelog with the key, as JSON, in the source's order.
-        alone_in: the batch that last wrote the row alone; None if the result does not have it so.
-        in_result: whether the result has it, alone or in pairs.
-        near: the rows of the other side, by time and key; those without a time first.
+        spec: the pipeline.
+        side: the side.
+        key: its key.
+        spans: the window.
+        versions: the rows of the changelog with the key, in the source's order.
+        own: the row as its table has it (`STATE_COLUMNS`); None if the table does not have it.
+        matching: the rows of the other table (`STATE_COLUMNS`, and the key) that match it, if it lives.
+        paired: those with which the result has a pair, and maybe others.
+        written: the rows of the result that have it: the batch, and the key of the other row (`tables.part`).
+        greatest: if rows wait, per batch the greatest time, in units, of the living rows of both sides that it owns.
     """
 
-    key: dict[str, Any]
-    own: OwnRow | None
-    versions: list[dict[str, Any]]
-    alone_in: int | None
-    in_result: bool
-    near: list[Near]
+    spec: WindowSpec
+    side: Side
+    key: JsonRow
+    spans: Spans
+    versions: list[JsonRow]
+    own: JsonRow | None
+    matching: list[JsonRow]
+    paired: list[JsonRow]
+    written: list[JsonRow]
+    greatest: dict[int, int]
 
-    def greatest(self) -> dict[int, int]:
-        """Returns per batch the greatest time, in units, of the living rows of both sides that it owns."""
-        ...
+
+def lives_at(row: JsonRow | None) -> int | None:
+    """Returns the time of a row of a table; None if it does not live: it is gone, or had expired when it landed."""
+    return None if row is None or row[s.HASH] is None else row[TIME]

@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fk_pipeline.blocks.left_out import DOES_NOT_PASS, is_left_out, values_read
+from fk_pipeline.blocks.left_out import DOES_NOT_PASS
+from fk_pipeline.blocks.story import OF_RIGHT, JsonRow, RowVersion, Story, StoryEvent, by_batch, counted, key_of_side
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.clock import time_text
-from fk_pipeline.kinds.window.evidence import RowEvidence
-from fk_pipeline.kinds.window.kind import WindowStage
+from fk_pipeline.kinds.window.evidence import RowEvidence, lives_at
+from fk_pipeline.kinds.window.kind import TIME
 from fk_pipeline.kinds.window.spans import UNITS_PER_SECOND, Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
-from fk_pipeline.spec.keys import parse_key, shown
+from fk_pipeline.spec.keys import shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.rows_here import Relation
 
 if TYPE_CHECKING:
     from fk_pipeline.store.reader import TableReader
-
-OF_RIGHT_ROW = "right."
-"""The beginning of the key of a right row, as people write it."""
-
-
-@dataclass(frozen=True)
-class RowVersion:
-    """One version of the row, as a batch read it; `row` is None if it was deleted.
-
-    `left_out`: it has a row, which does not pass `where`.
-    """
-
-    batch: int
-    op: str
-    row: dict[str, Any] | None
-    file: str | None
-    current: bool
-    left_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +41,7 @@ class Partner:
             None if it had not.
     """
 
-    key: dict[str, Any]
+    key: JsonRow
     time: str
     batch: int | None
     written_in: int | None
@@ -67,10 +50,10 @@ class Partner:
 
 
 @dataclass(frozen=True)
-class WindowStory:
+class WindowStory(Story):
     """A row, its partners, and whether the result has it alone.
 
-    Attributes:
+    Attributes, besides those of `Story`:
         side: the side of the row.
         key: its key.
         versions: its versions, by batch.
@@ -81,14 +64,13 @@ class WindowStory:
         partners: the rows of the other side.
         alone_in: the batch that last wrote the row alone; None if the result does not have it so.
         belongs_alone: whether it should stand alone.
-        due: the due batches per stage.
         horizon: with `retention`, the time before which events expire when they land; None without.
         expired_at: the time of the row if it was older than that when it landed; None if it was not.
         forgotten: whether the states do not have the row, though the result does: it became too old.
     """
 
     side: Side
-    key: dict[str, Any]
+    key: JsonRow
     versions: tuple[RowVersion, ...]
     time: str | None
     window: tuple[str, str] | None
@@ -103,6 +85,16 @@ class WindowStory:
     forgotten: bool = False
 
     @property
+    def pairs(self) -> int:
+        """The number of pairs of the row that the result has."""
+        return sum(one.written_in is not None for one in self.partners)
+
+    @property
+    def matches(self) -> int:
+        """The number of rows with which it is a pair now."""
+        return sum(one.matches for one in self.partners)
+
+    @property
     def as_expected(self) -> bool:
         """Whether the result has the pairs of the row, or the row alone, as the definition has them."""
         if self.forgotten:
@@ -115,62 +107,40 @@ class WindowStory:
         """The name of the row."""
         return f"{self.side.capitalize()} row {shown(self.key)}"
 
-    @property
-    def note(self) -> str:
-        """The meaning of the mark in the events."""
-        return "* the version that counts" if any(one.current for one in self.versions) else ""
-
-    def events(self) -> list[tuple[int, str, str, str]]:
-        """Returns the versions and the pairs, by batch."""
+    def events(self) -> list[StoryEvent]:
+        """Returns the pairs and the versions, by batch."""
         found = []
-        for one in self.versions:
-            content = "deleted" if one.row is None else ", ".join(f"{n}={v}" for n, v in one.row.items())
-            content += f"; {DOES_NOT_PASS}" if one.left_out else ""
-            found.append((one.batch, f"row ({one.op}){' *' if one.current else ''}", content, one.file or ""))
-        for partner in self.partners:
-            late = "" if partner.late_by is None else f", late by {partner.late_by}: it stood alone until then"
-            what = f"{shown(partner.key)} at {partner.time}{late}"
-            found.append((-1 if partner.batch is None else partner.batch, "match", what, ""))
-        return sorted(found, key=lambda event: event[:2])
+        for one in self.partners:
+            late = "" if one.late_by is None else f", late by {one.late_by}: it stood alone until then"
+            what = f"{shown(one.key)} at {one.time}{late}"
+            found.append((-1 if one.batch is None else one.batch, "match", what, ""))
+        return by_batch([*found, *(one.event(f"row ({one.op})") for one in self.versions)])
 
     def sentences(self) -> list[str]:
         """Returns the present state in sentences, the conclusion last."""
+        pairs = f"has {counted(self.pairs, 'pair')} of it" if self.pairs else "does not have it"
+        return [*self._state(), self.concluded(pairs if self.alone_in is None else "has it alone")]
+
+    def _state(self) -> list[str]:
+        """Returns the sentences before the conclusion."""
         if self.forgotten:
-            kept = "what the result has of it stays"
-            return [f"It is older than the pipeline goes back, to {self.horizon}: {kept}.", self._conclusion()]
+            return [f"It is older than the pipeline goes back, to {self.horizon}: what the result has of it stays."]
         if self.expired_at is not None:
             why = f"it happened at {self.expired_at}, and events before {self.horizon} are not joined any more"
-            return [f"It expired: {why}.", self._conclusion()]
-        if self.time is None:
+            return [f"It expired: {why}."]
+        if self.time is None or self.window is None:
             last = next((one for one in self.versions if one.current), None)
-            what = "Its last version is a deletion." if self.versions else "No batch has brought this key."
             if last is not None and last.left_out:
-                what = f"Its last version, of batch {last.batch}, {DOES_NOT_PASS}."
-            return [what, self._conclusion()]
-        found = []
-        if self.window is not None:
-            found.append(f"It happened at {self.time} and matches from {self.window[0]} to {self.window[1]}.")
-        matching = [one for one in self.partners if one.matches]
-        found.append(f"It has {len(matching)} match{'' if len(matching) == 1 else 'es'}.")
-        if not matching and self.close is not None:
+                return [f"Its last version, of batch {last.batch}, {DOES_NOT_PASS}."]
+            return ["Its last version is a deletion." if self.versions else "No batch has brought this key."]
+        found = [
+            f"It happened at {self.time} and matches from {self.window[0]} to {self.window[1]}.",
+            f"It has {counted(self.matches, 'match', 'matches')}.",
+        ]
+        if not self.matches and self.close is not None:
             passed = "has passed" if self.belongs_alone else "has not passed"
             found.append(f"The clock, {self.clock}, {passed} its close, {self.close}.")
-        return [*found, self._conclusion()]
-
-    def _conclusion(self) -> str:
-        pairs = sum(one.written_in is not None for one in self.partners)
-        has = "has it alone" if self.alone_in is not None else f"has {pairs} pair{'' if pairs == 1 else 's'} of it"
-        if self.alone_in is None and not pairs:
-            has = "does not have it"
-        if self.as_expected:
-            return f"The result {has}, as it should."
-        if self.due:
-            return f"The result {has}; work is due that may change it."
-        return f"The result {has}, and that is wrong: fk-pipeline verify tells more."
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the story as a JSON object."""
-        return {**asdict(self), "side": self.side, "as_expected": self.as_expected}
+        return found
 
 
 def explain(read: TableReader, spec: WindowSpec, ledger: Ledger, said: str) -> WindowStory:
@@ -179,14 +149,9 @@ def explain(read: TableReader, spec: WindowSpec, ledger: Ledger, said: str) -> W
     Raises:
         UsageError: the text is not a key of the side.
     """
-    from fk_pipeline.kinds.window.evidence_by_spark import RowBySpark
+    from fk_pipeline.kinds.window.evidence_by_spark import evidence_by_spark
 
-    side, key = _said(spec, said)
-    spans = Spans.of_state(spec, read.table_of(WindowStage.LEFT_TABLE))
-    try:
-        return _Told(RowBySpark(read, spec, side, key, spans), spec, ledger, side, spans).story()
-    finally:
-        read.release()
+    return _story(evidence_by_spark(read, spec, *key_of_side(said, spec)), ledger)
 
 
 def explain_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledger, said: str) -> WindowStory:
@@ -196,101 +161,73 @@ def explain_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Led
         LeftToSpark: it is not certain that Spark tells the same.
         UsageError: the text is not a key of the side.
     """
-    from fk_pipeline.kinds.window.evidence_here import RowHere, spans_here
+    from fk_pipeline.kinds.window.evidence_here import evidence_here
 
-    side, key = _said(spec, said)
-    spans = spans_here(table, spec)
-    return _Told(RowHere(table, spec, side, key, spans), spec, ledger, side, spans).story()
+    return _story(evidence_here(table, spec, *key_of_side(said, spec)), ledger)
 
 
-def _said(spec: WindowSpec, said: str) -> tuple[Side, dict[str, str]]:
-    """Returns the side and the key columns, as text, of a row that people mean."""
-    side = Side.RIGHT if said.startswith(OF_RIGHT_ROW) else Side.LEFT
-    return side, parse_key(said.removeprefix(OF_RIGHT_ROW), spec.side(side))
+def _text(ticks: int | None, spans: Spans) -> str | None:
+    return None if ticks is None else time_text(ticks, spans.kind)
 
 
-class _Told:
-    """Tells the story of one row by the evidence about it."""
+def _story(found: RowEvidence, ledger: Ledger) -> WindowStory:
+    """Returns the story that is told of the stored rows."""
+    spec, side, spans, own = found.spec, found.side, found.spans, found.own
+    at, horizon = lives_at(own), ledger.folds.horizon(k.log_stage(spec, side))
+    expired_at = None if own is None or own[s.HASH] is not None else own[TIME]
+    earlier, later = spans.around(side)
+    clock = max(found.greatest.values(), default=None)
+    close = at + spans.wait(side) if at is not None and spec.waits else None
+    closed = not spec.waits or (close is not None and clock is not None and clock > close)
+    may_be_alone = side in k.alone_on(spec)
+    partners = _partners(found, close if may_be_alone else None, is_limited=horizon is not None)
+    other_key, owner = k.parts(spec, k.other(side))[0], None if own is None else own[s.OWNER]
+    return WindowStory(
+        side=side,
+        key=found.key,
+        versions=tuple(RowVersion.of(row, spec, side, current=row[s.BATCH] == owner) for row in found.versions),
+        time=_text(at, spans),
+        window=None if at is None else (time_text(at - earlier, spans.kind), time_text(at + later, spans.kind)),
+        close=_text(close, spans),
+        clock=_text(clock, spans),
+        partners=partners,
+        alone_in=max((row[s.BATCH] for row in found.written if row[other_key] is None), default=None),
+        belongs_alone=may_be_alone and at is not None and closed and not any(one.matches for one in partners),
+        due=ledger.due.by_stage(),
+        horizon=horizon,
+        expired_at=_text(expired_at, spans),
+        forgotten=horizon is not None and own is None and bool(found.written),
+    )
 
-    def __init__(self, evidence: RowEvidence, spec: WindowSpec, ledger: Ledger, side: Side, spans: Spans) -> None:
-        self.evidence, self.spec, self.ledger, self.side, self.spans = evidence, spec, ledger, side, spans
 
-    def story(self) -> WindowStory:
-        """Returns the story."""
-        spec, side, own = self.spec, self.side, self.evidence.own
-        horizon, lives = self._horizon, own is not None and own.lives
-        expired = None if own is None or own.lives else own.at
-        at = own.at if own is not None and own.lives else None
-        batches = self.evidence.greatest() if spec.waits else {}
-        clock = max(batches.values(), default=None)
-        close = None if at is None or not spec.waits else at + self.spans.wait(side)
-        partners = self._partners(close, batches)
-        matched = any(one.matches for one in partners)
-        closed = not spec.waits or (close is not None and clock is not None and clock > close)
-        earlier, later = self.spans.around(side)
-        return WindowStory(
-            side=side,
-            key=self.evidence.key,
-            versions=self._versions(),
-            time=None if at is None else self._text(at),
-            window=None if at is None else (self._text(at - earlier), self._text(at + later)),
-            close=None if close is None else self._text(close),
-            clock=None if clock is None else self._text(clock),
-            partners=partners,
-            alone_in=self.evidence.alone_in,
-            belongs_alone=side in k.alone_on(spec) and lives and not matched and closed,
-            due=self.ledger.due.by_stage(),
-            horizon=horizon,
-            expired_at=None if expired is None else self._text(expired),
-            forgotten=horizon is not None and own is None and self.evidence.in_result,
+def _partners(found: RowEvidence, close: int | None, *, is_limited: bool) -> tuple[Partner, ...]:
+    """Returns the partners of a row, by time and key, those without a time first.
+
+    The row stands alone if the clock passes `close`; None: it never does. `is_limited`: old rows are removed.
+    """
+    spec, spans, other = found.spec, found.spans, k.other(found.side)
+    names, parts = [column.name for column in spec.side(other).key_columns], k.parts(spec, other)
+    matching = {tuple(row[name] for name in names): row for row in found.matching}
+    known = {tuple(row[name] for name in names): row for row in found.paired} | matching
+    written = {tuple(row[part] for part in parts): row[s.BATCH] for row in found.written if row[parts[0]] is not None}
+    times = {key: lives_at(known.get(key)) for key in {*matching, *written}}
+    partners = []
+    for key, at in sorted(times.items(), key=lambda one: (one[1] is not None, one[1] or 0, one[0])):
+        told = key in known and known[key][s.APPLIED_IN] is not None
+        batch = max(one[s.OWNER] for one in (found.own, matching[key]) if one is not None) if key in matching else None
+        before = [time for owner, time in found.greatest.items() if batch is not None and owner < batch]
+        late = max(before) - close if before and close is not None else 0
+        partners.append(
+            Partner(
+                key=dict(zip(names, key, strict=True)),
+                time=_text(at, spans) or ("gone" if told else "older"),
+                batch=batch,
+                written_in=written.get(key),
+                matches=batch is not None or (not told and is_limited),
+                late_by=str(timedelta(seconds=late / UNITS_PER_SECOND[spans.kind])) if late > 0 else None,
+            )
         )
-
-    @property
-    def _horizon(self) -> str | None:
-        """The time before which events expire; None if there is none."""
-        return self.ledger.folds.horizon(k.log_stage(self.spec, self.side))
-
-    def _versions(self) -> tuple[RowVersion, ...]:
-        own = self.evidence.own
-        return tuple(
-            RowVersion(
-                batch=row[s.BATCH],
-                op=row[s.OP],
-                row=values_read(row, self.spec.side(self.side)),
-                file=None if row[s.FILE] is None else self.spec.relative(row[s.FILE]),
-                current=own is not None and own.owner == row[s.BATCH],
-                left_out=is_left_out(row),
-            )
-            for row in self.evidence.versions
-        )
-
-    def _partners(self, close: int | None, greatest: Mapping[int, int]) -> tuple[Partner, ...]:
-        """Returns the rows of the other side that match the row, or are in a pair with it in the result."""
-        found = []
-        for one in self.evidence.near:
-            before = [at for batch, at in greatest.items() if one.batch is not None and batch < one.batch]
-            late = (
-                None if close is None or not before or self.side not in k.alone_on(self.spec) else max(before) - close
-            )
-            found.append(
-                Partner(
-                    key=one.key,
-                    time=("gone" if one.told else "older") if one.at is None else self._text(one.at),
-                    batch=one.batch,
-                    written_in=one.written_in,
-                    matches=one.batch is not None or (not one.told and self._horizon is not None),
-                    late_by=None if late is None or late <= 0 else self._length(late),
-                )
-            )
-        return tuple(found)
-
-    def _text(self, ticks: int) -> str:
-        """Returns a time as text."""
-        return time_text(ticks, self.spans.kind)
-
-    def _length(self, ticks: int) -> str:
-        """Returns a span of time as text."""
-        return str(timedelta(seconds=ticks / UNITS_PER_SECOND[self.spans.kind]))
+    return tuple(partners)
 
 
 @dataclass(frozen=True)
@@ -319,18 +256,13 @@ class WindowImpact:
 
 
 def impact(read: TableReader, spec: WindowSpec, ledger: Ledger, *asked: Any) -> WindowImpact:
-    """Returns the impact of a change of one right row.
-
-    Args:
-        read: reads the tables of the pipeline.
-        spec: the pipeline.
-        ledger: its ledger.
-        asked: the key of a right row; a file and a time are not for windows, and there is one key to report.
+    """Returns the impact of a change of one right row, whose key is `asked`.
 
     Raises:
-        UsageError: there is no right key, or a file or a time is given.
+        UsageError: there is no right key, or a file or a time is given, which are not for windows.
     """
-    return _impact_of(explain(read, spec, ledger, _right_row(*asked)))
+    story = explain(read, spec, ledger, _right_row(*asked))
+    return WindowImpact(story.pairs, story.matches)
 
 
 def impact_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledger, *asked: Any) -> WindowImpact:
@@ -340,15 +272,11 @@ def impact_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledg
         LeftToSpark: it is not certain that Spark finds the same.
         UsageError: as of `impact`.
     """
-    return _impact_of(explain_here(table, spec, ledger, _right_row(*asked)))
+    story = explain_here(table, spec, ledger, _right_row(*asked))
+    return WindowImpact(story.pairs, story.matches)
 
 
 def _right_row(right_key: str | None, changes: Path | None, _: int, since: str | None) -> str:
     if right_key is None or changes is not None or since is not None:
         raise UsageError("impact of a windowed join is that of one right row", fix="--right-key KEY, and nothing else")
-    return f"{OF_RIGHT_ROW}{right_key}"
-
-
-def _impact_of(story: WindowStory) -> WindowImpact:
-    written = sum(one.written_in is not None for one in story.partners)
-    return WindowImpact(written, sum(one.matches for one in story.partners))
+    return f"{OF_RIGHT}{right_key}"

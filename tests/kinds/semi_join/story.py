@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fk_pipeline.blocks.story import Story, StoryEvent
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.spec import PipelineSpec, quote
@@ -18,7 +19,7 @@ from tests.kinds.semi_join.tables import key
 
 
 @dataclass(frozen=True)
-class Story:
+class MatchStory(Story):
     """A left key, its row, whether its right row lives, and whether it is in the result."""
 
     key: dict[str, Any]
@@ -26,7 +27,6 @@ class Story:
     matches: bool
     result: bool
     due: dict[str, list[int]] = field(default_factory=dict)
-    note: str = ""
 
     @property
     def as_expected(self) -> bool:
@@ -38,21 +38,17 @@ class Story:
         """The name of the row."""
         return f"Left row {shown(self.key)}"
 
-    def events(self) -> list[tuple[int, str, str, str]]:
+    def events(self) -> list[StoryEvent]:
         """Returns the version that counts."""
         return [] if self.row is None else [(self.row[s.OWNER], "left row", str(self.row), "")]
 
     def sentences(self) -> list[str]:
         """Returns the present state in sentences."""
         what = "lives" if self.matches else "is not there"
-        return [f"Its right row {what}, so it is {'' if self.result else 'not '}in the result."]
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the story as a JSON object."""
-        return {**asdict(self), "as_expected": self.as_expected}
+        return [f"Its right row {what}.", self.concluded("has it" if self.result else "does not have it")]
 
 
-def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) -> Story:
+def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) -> MatchStory:
     """Returns the story of a left key."""
     wanted = parse_key(said, spec.left)
     rows = read.read(LEFT_ROWS).where(is_key(wanted, spec.left)).where(f"{s.HASH} IS NOT NULL")
@@ -61,7 +57,7 @@ def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) ->
     living = read.read(RIGHT_KEYS).where(f"{s.HASH} IS NOT NULL")
     living = living.select(*[quote(c.name) for c in spec.right.key_columns]).toDF(*refers)
     result = read.read(MATCHED_ROWS).where(is_key(wanted, spec.left, key))
-    return Story(
+    return MatchStory(
         key_row(read.warehouse.session, wanted, spec.left),
         next(iter(found), None),
         matches=not rows.join(living, refers, "left_semi").isEmpty(),
