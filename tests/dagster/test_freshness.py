@@ -87,6 +87,7 @@ def test_what_a_policy_counts_makes_no_result_stale(
         keys = [AssetKey(["tested", "left_changelog"]), RESULT]
         return {key.path[-1]: resolver.get_status(key, "b00000001") for key in keys}
 
+    monkeypatch.setattr("fk_pipeline.assets.sensors.REPORT_SECONDS", 60)  # else a slow tick leaves some to the next
     world = World(tmp_path, instance, DAILY)
     land(world, 1, 1, monkeypatch)
     world.do(1)
