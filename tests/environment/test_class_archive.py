@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -47,15 +50,24 @@ def aged(file: Path, seconds: float) -> None:
     os.utime(file, (time.time() - seconds,) * 2)
 
 
+@contextmanager
+def making(archive: Path) -> Iterator[None]:
+    """Runs a process with the option of a Java that makes an archive when it ends, and kills it."""
+    code = "import sys; sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code, f"-XX:ArchiveClassesAtExit={archive}"], stdin=PIPE) as maker:
+        try:
+            yield
+        finally:
+            maker.kill()
+
+
 def test_an_archive_whose_process_was_killed_is_made_by_another() -> None:
     archive = archive_of("")
     assert archive is not None
-    java = [sys.executable, "-c", "import time; time.sleep(600)", f"-XX:ArchiveClassesAtExit={archive}"]
-    with subprocess.Popen(java) as maker:
+    with making(archive):
         assert "ArchiveClassesAtExit" in archive_options("")
         aged(archive, 61)
         assert archive_options("") == "", "it makes it when it ends"
-        maker.kill()
     assert "ArchiveClassesAtExit" in archive_options("")
     assert archive_options("") == "", "its Java may not have started yet"
 
@@ -63,12 +75,10 @@ def test_an_archive_whose_process_was_killed_is_made_by_another() -> None:
 def test_a_java_that_lives_long_is_not_waited_for() -> None:
     archive = archive_of("")
     assert archive is not None
-    java = [sys.executable, "-c", "import time; time.sleep(600)", f"-XX:ArchiveClassesAtExit={archive}"]
     archive.touch()
     aged(archive, 3601)
-    with subprocess.Popen(java) as maker:
+    with making(archive):
         assert "ArchiveClassesAtExit" in archive_options("")
-        maker.kill()
 
 
 def test_archives_that_no_session_uses_any_more_are_removed(jars_elsewhere: Path) -> None:
