@@ -33,7 +33,7 @@ ADDING = MEANS | {
     "regr_sxx", "regr_sxy", "regr_syy", "skewness", "std", "stddev", "stddev_pop", "stddev_samp", "sum", "try_sum",
     "var_pop", "var_samp", "variance",
 }  # fmt: skip
-"""Those that add: where they are floating-point numbers, their last digits depend on the order of the rows."""
+"""Functions that add values: the last digits of a floating-point sum depend on the order of the rows."""
 
 _EARLIEST, _LATEST = "min(struct(at, x)).x (at: a column that orders the rows)", "max(struct(at, x)).x"
 _SKETCH = "an exact function; or group by the value in a pipeline of its own, and count"

@@ -66,6 +66,11 @@ class CurrentRows:
         """The columns that tell which rows of the result a row belongs to."""
         return [*self.derived, *([self.number] if self.number else [])]
 
+    @property
+    def made(self) -> dict[str, str]:
+        """Per column of `placing`, the SQL over the source of what it is made of."""
+        return {**self.derived, **({self.number: self.derived[self.times[0]]} if self.number else {})}
+
     def table(self, sequence: str, types: Mapping[str, str], secret: frozenset[str]) -> Table:
         """Returns the table.
 
@@ -90,10 +95,7 @@ class CurrentRows:
     def lineage(self) -> dict[str, list[tuple[str, str]]]:
         """Returns, per column, the (changelog, column) pairs that it is made of."""
         found = {column.name: [(self.log, column.name)] for column in (*self.source.key_columns, *self.payload)}
-        made = dict(self.derived)
-        if self.number:
-            made[self.number] = self.derived[self.times[0]]
-        for name, sql in made.items():
+        for name, sql in self.made.items():
             read = [self.source.column(path[0]) for path in parse_expression(sql).reads]
             found[name] = [(self.log, column.name) for column in read if column is not None]
         return found
@@ -116,7 +118,7 @@ def secret_columns(spec: Any, *sides: Side) -> frozenset[str]:
     """
     found = {name for side in sides for name in spec.side(side).sensitive}
     for one in current_tables(spec):
-        made = {**one.derived, **({one.number: one.derived[one.times[0]]} if one.number else {})}
+        made = one.made
         if one.source.sequence_by is not None:
             made["value"] = one.source.sequence_by  # the field of the order of versions
         for name, sql in made.items():

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fk_pipeline.contract import Kind, Role
 from fk_pipeline.store import schemas as s
 
-_IN = {
+_IN: dict[tuple[Role | None, str], str] = {
     (Role.LOG, s.HASH): "of the whole row; null for a tombstone",
     (Role.RESULT, s.HASH): "of the values of the row",
     (Role.RESULT, s.BATCH): "the batch of the last change; after a range run, one of its batches",
@@ -34,5 +34,5 @@ def meaning_in(kind: Kind, own: Mapping[str, str], column: str, table: str) -> s
     role = next((one.role for one in kind.tables if one.name == table), None)
     begins = next((said for name, said in own.items() if name.endswith("_") and column.startswith(name)), None)
     of_input = _OF_ONE_INPUT if len(kind.inputs) == 1 else {}
-    places = (_IN.get((role, column)) if role is not None else None, own.get(column), begins, of_input.get(column))
+    places = (_IN.get((role, column)), own.get(column), begins, of_input.get(column))
     return next((said for said in places if said), s.MEANING.get(column))

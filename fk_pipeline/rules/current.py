@@ -25,7 +25,7 @@ def current_view(
     evaluator: Evaluator,
     side: Side,
     one_row: str,
-    placed: Expectation,
+    placed: Expectation | None = None,
     *,
     number: str = "",
     logged: Callable[[DataFrame], DataFrame] = lambda log: log,
@@ -38,7 +38,7 @@ def current_view(
         evaluator: computes expressions of the pipeline file.
         side: the input.
         one_row: as of `suites.of_current`.
-        placed: as of `suites.of_current`.
+        placed: as of `suites.of_current`; None: the kind derives nothing of a row.
         number: SQL over a row of the table: the number that is made of its time.
         logged: function of the rows of the changelog that returns those which the table must know.
         expired: SQL (BOOLEAN) over a row of the table: it has no hash because it came too late.
@@ -47,12 +47,12 @@ def current_view(
     keys, derived = {key: key for key in rows.keys}, [*map(quote, rows.derived)]
     log = logged(with_content(reader.of_batches(rows.log, s.BATCH), reader.spec, side, evaluator, anew=True))
     # Values are shown in structs with the names of the tables' columns, by which sensitive ones are masked.
-    facts = {_HASH: s.HASH, _VALUES: f"STRUCT({', '.join(derived)})"}
+    facts = {_HASH: s.HASH, **({_VALUES: f"STRUCT({', '.join(derived)})"} if derived else {})}
     beside = beside_changelog(reader, rows.name, rows.log_stage, log, keys, facts, [*map(quote, rows.placing)])
     same = [f"{column} <=> {_VALUES}.{column}" for column in derived]
     same += [f"{rows.number} <=> {number}"] if rows.number else []
     shown = [f"{_VALUES}.*", *([f"{number} AS {rows.number}"] if rows.number else [])]
-    rules = (
+    rules = [
         *version_rules(one_row, reader.batches, reader.ledger.folds.of(rows.log_stage)),
         Rule(
             HASH_OF_LOG.name,
@@ -60,13 +60,10 @@ def current_view(
             hex_of(s.HASH),
             hex_of(_HASH),
         ),
-        Rule(
-            placed.name,
-            f"{LOGGED} AND {s.HASH} IS NOT NULL AND NOT ({' AND '.join(same) or 'TRUE'})",
-            json_of(*map(quote, rows.placing)),
-            json_of(*shown),
-        ),
-    )
+    ]
+    if placed is not None:
+        wrong = f"{LOGGED} AND {s.HASH} IS NOT NULL AND NOT ({' AND '.join(same)})"
+        rules.append(Rule(placed.name, wrong, json_of(*map(quote, rows.placing)), json_of(*shown)))
     due = sorted({*reader.due.get(rows.log_stage, ()), *reader.due[reader.stage]})
     key = f"STRUCT({', '.join(map(quote, rows.keys))})"
     return state_view(beside, key, rules, excused_by(reader, rows.log, rows.name, keys, due))

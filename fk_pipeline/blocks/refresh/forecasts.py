@@ -18,7 +18,7 @@ from fk_pipeline.blocks.refresh.costs import (
     share_of,
 )
 from fk_pipeline.blocks.refresh.refreshed import declared_blocks
-from fk_pipeline.blocks.refresh.since import changed_between, seen_then, why_another, why_lost
+from fk_pipeline.blocks.refresh.since import CLOCK_UNKNOWN, changed_between, seen_then, why_another, why_lost
 from fk_pipeline.blocks.refresh.sums import ROWS, sums_of
 from fk_pipeline.blocks.refresh.tables import relation_keys
 from fk_pipeline.blocks.select.block import Block
@@ -149,6 +149,6 @@ class _Ahead:
         if not facts:
             return "for the first time"
         if clock == "":
-            return "the clock that it stands for is not known"
+            return CLOCK_UNKNOWN
         why = (why_another(name, then[name], after) or why_lost(name, then[name], after) for name, after in now.items())
         return next((one + refused for one in why if one), "")

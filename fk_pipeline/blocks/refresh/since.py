@@ -9,6 +9,9 @@ from fk_pipeline.blocks.refresh.facts import VERSIONS
 from fk_pipeline.cdc.changed_rows import changed_rows
 from fk_pipeline.cdc.table_versions import Seen, are_kept
 
+CLOCK_UNKNOWN = "the clock that it stands for is not known"
+"""Why a block with a condition that moves can only be computed whole."""
+
 
 def changed_between(then: Seen | None, now: Seen | None) -> int | None:
     """Returns about how many rows of a table changed between two versions; None if its log does not tell.

@@ -23,10 +23,9 @@ from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import empty, sql_over
 from fk_pipeline.identity import Side
-from fk_pipeline.kinds.aggregate.block import block_of
 from fk_pipeline.kinds.aggregate.kind import AT, AggregateStage, by
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
-from fk_pipeline.kinds.aggregate.windows import MICROS, Windows, windows_of
+from fk_pipeline.kinds.aggregate.windows import MICROS, Windows
 from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import GENERATORS, KEY_TYPES_REFUSED, parse_expression
 from fk_pipeline.store import schemas as s
@@ -52,12 +51,12 @@ def layout_of(session: SparkSession, spec: AggregateSpec) -> Layout:
     kept = empty(session, stored.columns)
     for text in spec.aggregates:
         check_of_one_row(spec, rows, computed_on_rows(text), "aggregates", shown=text)
-    block = block_of(spec, windows_of(spec, types))
+    tables, read = {stored.name: stored}, {stored.name: kept}
+    block = spec.block_of(AggregateStage.AGGREGATED, tables.__getitem__)
     written = "aggregates, having or select"
     for text, one in zip(spec.aggregates, spec.measures, strict=True):
         if any(call.name in GENERATORS for call in calls_in(one.text)):
             raise PipelineFileError(f"{written}: {text!r} makes several rows of a group", where=str(spec.file))
-    tables, read = {stored.name: stored}, {stored.name: kept}
     result = analysed_table(spec, tables, block, read, hashed=True, written=written)
     groups = sql_over({one.name: kept for one in block.aliases}, replace(block, keep=None, columns=block.named).of)
     check_of_one_row(spec, groups, [] if spec.having is None else [spec.having], "having")
@@ -114,10 +113,10 @@ def declared_layout(spec: AggregateSpec) -> Layout:
     types = {by(name): declared(sql) for name, sql in spec.grouped_by.items()}
     if spec.window is not None:
         types[AT] = declared(spec.window.time)
-    known = types | ({} if types.get(AT, "").upper() in MICROS else {AT: "TIMESTAMP"})
     sequence = declared_sequence_type(spec.input)
     stored = _stored(spec, sequence, types)
-    result = declared_table(spec, {stored.name: stored}, block_of(spec, windows_of(spec, known)))
+    tables = {stored.name: stored}
+    result = declared_table(spec, tables, spec.block_of(AggregateStage.AGGREGATED, tables.__getitem__))
     return _layout(spec, sequence, stored, result)
 
 

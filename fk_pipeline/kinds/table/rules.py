@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.frames import marked
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.table.kind import VERSIONS, TableStage
 from fk_pipeline.kinds.table.proof import pending
 from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.current import current_view
 from fk_pipeline.rules.scan import COPIES, PENDING, ROW, Rule, View, hex_of, only_one, with_copies
-from fk_pipeline.rules.states import LOGGED, beside_changelog, excused_by, state_view, version_rules
-from fk_pipeline.rules.suites import PROOF, Depth, Expectation, of_log, of_state
+from fk_pipeline.rules.suites import HASH_OF_LOG, PROOF, Depth, Expectation, of_log, of_state
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 
 _LOGGED_HASH = Expectation(
-    "hash_is_that_of_the_changelog_row",
+    HASH_OF_LOG.name,
     "Hash consistency: the hash of a version is that of the changelog row that it comes from, computed anew. Otherwise "
     "a change of it is not written.",
 )
@@ -48,25 +47,7 @@ TABLE_SUITES: dict[str, tuple[Expectation, ...]] = {
 
 def table_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
     """Returns the view of the versions beside the changelog, and that of the result beside the versions."""
-    return [_versions(reader, evaluator), _rows(reader)]
-
-
-def _versions(reader: CheckReader, evaluator: Evaluator) -> View:
-    spec, stage = reader.spec, TableStage.CHANGELOG
-    keys = {column.name: column.name for column in spec.input.key_columns}
-    log = with_content(reader.of_batches("changelog", s.BATCH), spec, Side.INPUT, evaluator, anew=True)
-    rows = beside_changelog(reader, VERSIONS, stage, log, keys, {"_fk_log_hash": s.HASH}, [])
-    rules = (
-        *version_rules("one_version_per_key", reader.batches, reader.ledger.folds.of(stage)),
-        Rule(
-            _LOGGED_HASH.name,
-            f"{LOGGED} AND NOT ({s.HASH} <=> _fk_log_hash)",
-            hex_of(s.HASH),
-            hex_of("_fk_log_hash"),
-        ),
-    )
-    due = sorted({*reader.due.get(stage, ()), *reader.due[reader.stage]})
-    return state_view(rows, _shown(reader), rules, excused_by(reader, "changelog", VERSIONS, keys, due))
+    return [current_view(reader, evaluator, Side.INPUT, "one_version_per_key"), _rows(reader)]
 
 
 def _rows(reader: CheckReader) -> View:

@@ -23,9 +23,8 @@ from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.window import tables as k
-from fk_pipeline.kinds.window.block import block_of
-from fk_pipeline.kinds.window.kind import TIME, on_columns
-from fk_pipeline.kinds.window.spans import UNITS_PER_SECOND, Spans
+from fk_pipeline.kinds.window.kind import TIME, WindowStage, on_columns
+from fk_pipeline.kinds.window.spans import UNITS_PER_SECOND
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import parse_expression
@@ -110,9 +109,8 @@ def _layout(
         log = changelog_table(rows.log, rows.source, order, format_of(rows.source).has_holes)
         logs.append(replace(log, sensitive=secret & {*log.names}))
         states.append(rows.table(order, types, secret))
-    known = time.upper() if time.upper() in UNITS_PER_SECOND else "TIMESTAMP"
-    block = block_of(spec, Spans.of(spec, known))
-    result = declared_table(spec, {table.name: table for table in states}, block)
+    tables = {table.name: table for table in states}
+    result = declared_table(spec, tables, spec.block_of(WindowStage.RESOLVED_JOIN, tables.__getitem__))
     keys = dict([*k.part_columns(spec, Side.LEFT), *k.part_columns(spec, Side.RIGHT)])
     known_types = {**keys, **dict.fromkeys(k.HASH_OF.values(), "BINARY"), **dict(outputs)}
     result = replace(

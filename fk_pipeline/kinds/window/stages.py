@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.horizon import sql_of, ticks_of
 from fk_pipeline.blocks.refresh.differing import UNMATCHED
 from fk_pipeline.blocks.refresh.refresh import Own, Refresh
+from fk_pipeline.blocks.refresh.since import CLOCK_UNKNOWN
 from fk_pipeline.blocks.refresh.stages import refreshed
 from fk_pipeline.blocks.state import current_effects
 from fk_pipeline.blocks.versions import Expiry
@@ -83,7 +84,7 @@ def resolved_join(read: Reader) -> list[Effect]:
     refused = Refused(read)
     own = Own(
         block=block_of(spec, spans, clocks, isolating=isolating),
-        whole="the clock that it stands for is not known" if clocks is not None and clocks.was is None else "",
+        whole=CLOCK_UNKNOWN if clocks is not None and clocks.was is None else "",
         facts=dict if clocks is None or spec.is_secret_time() else partial(_standing, read, spans, clocks.now),
         again=partial(refused_before, read),
         of_removed=tuple(k.parts(spec, *SIDES)),

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.state import state_effects
-from fk_pipeline.blocks.versions import apply_versions
+from fk_pipeline.blocks.state import by_versions, state_effects
 from fk_pipeline.contract import Role
 from fk_pipeline.effects import Effect, Reader, Reject, Report, Upsert
-from fk_pipeline.identity import BatchRange
-from fk_pipeline.spec import PipelineSpec, SideSpec, quote
+from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.store import schemas as s
 from tests.kinds.semi_join.kind import LEFT_ROWS, MATCHED_ROWS, RIGHT_KEYS, reference
@@ -35,18 +32,8 @@ def _state(read: Reader, stage: str, side: SideSpec, values: Sequence[str]) -> l
     """Applies the batches to a state: the current version of every key of a side, with some values."""
     keys = [column.name for column in side.key_columns]
 
-    def make(
-        log: DataFrame,
-        state: DataFrame,
-        spec: PipelineSpec,
-        batches: BatchRange,
-        generations: Mapping[int, int],
-        truncated: bool = False,
-    ) -> DataFrame:
-        return apply_versions(log, state, keys, values, batches, generations, truncated)
-
     (log,) = [table.name for table in read.spec.definition.tables if (table.stage, table.role) == (stage, Role.LOG)]
-    return state_effects(read, stage, log, stage, {key: key for key in keys}, make)
+    return state_effects(read, stage, log, stage, {key: key for key in keys}, by_versions(keys, values))
 
 
 def matched_rows(read: Reader) -> list[Effect]:
