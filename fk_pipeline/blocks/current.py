@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fk_pipeline.blocks.select.lineage import reads_of
 from fk_pipeline.contract import loaded
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import Column, SideSpec
@@ -138,4 +139,5 @@ def lineage(spec: Any, stage: str) -> dict[str, list[tuple[str, str]]]:
     if stage != spec.definition.result_stage:
         return {}
     block = spec.block_of(stage, loaded(spec.definition.declared_layout)(spec).__getitem__)
-    return {column: sorted((str(relation), name) for relation, name in block.reads(column)) for column in block.columns}
+    reads = {column: reads_of(block, column) for column in block.columns}
+    return {column: sorted((str(relation), name) for relation, name in some) for column, some in reads.items()}

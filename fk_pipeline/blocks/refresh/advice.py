@@ -9,6 +9,7 @@ from sqlglot import exp
 from fk_pipeline.blocks.refresh.refreshed import Refreshed
 from fk_pipeline.blocks.select.block import Block, Unit
 from fk_pipeline.blocks.select.generators import POSITION, position_of
+from fk_pipeline.blocks.select.lineage import expression_of, sql_of
 from fk_pipeline.spec.sql import DIALECT
 
 _BY_PLACE = ("ROW_NUMBER", "NTILE", "LAG", "LEAD", "FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE", "NTH_VALUE")
@@ -79,7 +80,7 @@ def _source(spec: Refreshed, block: Block, one: exp.Expr) -> str:
         relation = next((alias.relation for alias in block.aliases if alias.name == one.table), "")
         inner = next((of for of in spec.blocks.blocks if of.name == relation), None)
         if inner is not None and one.name.startswith("_fk_order_"):
-            return plain(inner.computed(one.name))
+            return plain(sql_of(inner, one.name))
         if one.table == "_rows":
             return one.name
     return plain(one.sql(DIALECT))
@@ -93,7 +94,8 @@ def plain(sql: str) -> str:
 def _hidden(spec: Refreshed, block: Block) -> list[str]:
     """Returns the columns that an earlier block must give so that its rows can be told apart; none if unknown."""
     for inner in (one for one in spec.blocks.blocks if one.name in block.relations and one.unit is not Unit.GROUP):
-        given = {_named(one) for one in (inner.made(name) for name in inner.columns) if isinstance(one, exp.Column)}
+        made = (expression_of(inner, name) for name in inner.columns)
+        given = {_named(one) for one in made if isinstance(one, exp.Column)}
         lacking = _undetermined(spec, inner, given)
         return [name if name == _BY_POSEXPLODE else f"{of}.{name}" for of, name in lacking if name != "*"]
     return []
@@ -140,7 +142,7 @@ def _same(spec: Refreshed, relation: str, known: set[str]) -> set[str]:
     block = next((one for one in spec.blocks.blocks if one.name == relation), None)
     if block is None or not known:
         return set()
-    made = {column.lower(): block.computed(column) for column in block.columns}
+    made = {column.lower(): sql_of(block, column) for column in block.columns}
     wanted = {made[column] for column in known if column in made}
     return {column for column, sql in made.items() if sql in wanted}
 
@@ -154,7 +156,7 @@ def _key(spec: Refreshed, relation: str) -> tuple[str, ...] | None:
     block = next((one for one in spec.blocks.blocks if one.name == relation), None)
     if block is None or block.branches:
         return None
-    made = {name: block.made(name) for name in block.columns}
+    made = {name: expression_of(block, name) for name in block.columns}
     columns = {name: _named(one) for name, one in made.items() if isinstance(one, exp.Column)}
     if block.unit is Unit.GROUP:
         of = [next((name for name, one in made.items() if one == value), None) for value in block.by]

@@ -9,7 +9,9 @@ from sqlglot import exp
 
 from fk_pipeline.blocks.aggregates import ADDING, MEANS
 from fk_pipeline.blocks.calls import Call, calls_in
-from fk_pipeline.blocks.select.block import Block, Query, Unit
+from fk_pipeline.blocks.select.block import Block, Unit
+from fk_pipeline.blocks.select.lineage import behind, reads_in
+from fk_pipeline.blocks.select.query import Query
 from fk_pipeline.frames import sql_over
 from fk_pipeline.spec.sql import DIALECT
 
@@ -48,12 +50,12 @@ def inexact(block: Block, rows: Mapping[str, DataFrame], known: Collection[tuple
     """
     if block.branches:
         return frozenset().union(*(inexact(one, rows, known) for one in block.branches))
-    made = {column: block.behind(column) for column in block.columns}
+    made = {column: behind(block, column) for column in block.columns}
     calls = {column: _adding(parts) for column, parts in made.items()}
     kinds = _types(block, rows, {_typed(call) for some in calls.values() for call in some})
 
     def is_inexact(column: str) -> bool:
-        if any(not block.reads_in(_uncounted(part)).isdisjoint(known) for part in made[column]):
+        if any(not reads_in(block, _uncounted(part)).isdisjoint(known) for part in made[column]):
             return True
         return any(kinds[_typed(call)] in (_AS_DOUBLE if call.name in MEANS else _FLOATING) for call in calls[column])
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from fk_pipeline.blocks.select.block import Block, Query
+from fk_pipeline.blocks.select.block import Block
+from fk_pipeline.blocks.select.query import Query
 from fk_pipeline.contract import loaded
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.store.schemas import Table

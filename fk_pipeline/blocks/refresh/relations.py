@@ -12,6 +12,7 @@ from fk_pipeline.blocks.refresh.clocks import clock_here, row_of_clock
 from fk_pipeline.blocks.refresh.refreshed import Refreshed
 from fk_pipeline.blocks.refresh.tables import anchor_columns, is_compared_as_stored
 from fk_pipeline.blocks.select.block import ANCHOR, BRANCH, GROUP_VALUE, KEY_PART, ROW, Block, Unit
+from fk_pipeline.blocks.select.lineage import columns_of
 from fk_pipeline.cdc.delta import of_result
 from fk_pipeline.effects import RowSet
 from fk_pipeline.frames import empty
@@ -78,7 +79,7 @@ def relations(spec: Refreshed, own: Mapping[str, Table], block: Block) -> dict[s
 
 
 def _read(block: Block, relation: str) -> set[str]:
-    return {column for one in block.aliases if one.relation == relation for column in block.columns_of(one.name)}
+    return {column for one in block.aliases if one.relation == relation for column in columns_of(block, one.name)}
 
 
 def _same(rows: DataFrame) -> DataFrame:

@@ -14,6 +14,7 @@ from fk_pipeline.blocks.refresh.refreshed import Refreshed
 from fk_pipeline.blocks.refresh.sums import MEAN, SUM, Sums, is_exact, sums_of, type_of_sum
 from fk_pipeline.blocks.select.block import ANCHOR, PART, ROW, Block, Unit
 from fk_pipeline.blocks.select.likeness import known_type
+from fk_pipeline.blocks.select.lineage import plain_read, reads_of, reads_of_sql
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import sql_over
 from fk_pipeline.spec.model import UNKNOWN_TYPE
@@ -63,7 +64,7 @@ def _table_of(
         anchors = tuple((ANCHOR.format(number), kind) for number, (_, kind) in enumerate(keys))
     key = (*anchors, *(((ROW, "BINARY"),) if hashed else ()))
     part = ((PART, "BINARY"),) if block.unit in (Unit.PARTITION, Unit.UNION) else ()
-    secret = {column for column in block.columns if _is_secret(spec, tables, block.reads(column))}
+    secret = {column for column in block.columns if _is_secret(spec, tables, reads_of(block, column))}
     secret |= _secret_sums(spec, tables, block)
     return Table(
         block.name,
@@ -116,7 +117,7 @@ def _secret_sums(spec: Refreshed, tables: Mapping[str, Table], block: Block) -> 
     """Returns the hidden columns with sums of sensitive values: that of a group of one row is the value."""
     sums = sums_of(block)
     summed = {} if sums is None else {SUM.format(number): sums.arguments[number] for number in sums.summed}
-    return {name for name, sql in summed.items() if _is_secret(spec, tables, block.made_from(sql))}
+    return {name for name, sql in summed.items() if _is_secret(spec, tables, reads_of_sql(block, sql))}
 
 
 def _sensitive(spec: Refreshed, tables: Mapping[str, Table], relation: str) -> set[str]:
@@ -203,7 +204,7 @@ def _analysed(
 
 
 def _declared(spec: Refreshed, tables: Mapping[str, Table], block: Block, column: str) -> str:
-    plain = block.plain(column)
+    plain = plain_read(block, column)
     if plain is None:
         return UNKNOWN_TYPE
     relation, name = plain

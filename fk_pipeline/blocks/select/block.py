@@ -6,7 +6,7 @@ or groups only. `docs/concepts/queries.md` defines the words.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -15,8 +15,7 @@ import sqlglot
 from sqlglot import exp
 
 from fk_pipeline.blocks.select.generators import lateral_sql, position_of
-from fk_pipeline.blocks.select.trees import conditions_in, laterals_of, names_in
-from fk_pipeline.blocks.select.written import expression_over
+from fk_pipeline.blocks.select.trees import conditions_in, laterals_of
 from fk_pipeline.spec.sql import DIALECT, quote
 
 ANCHOR, ROW, PART, GROUP_VALUE, KEY_PART = "_fk_anchor_{}", "_fk_row_key", "_fk_partition", "_fk_group_{}", "_fk_key_{}"
@@ -234,73 +233,6 @@ class Block:
             if isinstance(one, exp.Column) and one.table == alias
         }
 
-    def columns_of(self, alias: str) -> set[str]:
-        """Returns the columns that the block reads of one of its tables, in lower case."""
-        return {one.name.lower() for part in self.parts for one in part.tree.find_all(exp.Column) if one.table == alias}
-
-    def reads(self, column: str) -> set[tuple[str, str]]:
-        """Returns (relation, column) of what a column of the block is made of."""
-        if self.branches:
-            return {read for one in self.branches for read in one.reads(column)}
-        return {read for part in self.behind(column) for read in self.reads_in(part)}
-
-    def made_from(self, sql: str) -> set[tuple[str, str]]:
-        """Returns (relation, column) of what an expression over the aliases reads."""
-        return self.reads_in(expression_over(sql, names_in(self.tree)))
-
-    def reads_in(self, part: exp.Expr) -> set[tuple[str, str]]:
-        """Returns (relation, column) of what a part of its SELECT reads."""
-        relation = {one.name: one.relation for one in self.aliases}
-        return {(relation[one.table], one.name) for one in self._of_tables(part)}
-
-    def _of_tables(self, part: exp.Expr) -> Iterator[exp.Column]:
-        """Yields the columns of tables that an expression reads; of a generated column, those that it is made of."""
-        made = {one.alias: one for one in self.laterals}
-        for column in part.find_all(exp.Column):
-            if column.table in made:
-                yield from self._of_tables(made[column.table].this)
-            else:
-                yield column
-
-    def read_by(self, sql: str) -> list[exp.Column]:
-        """Returns the columns that an expression over the aliases reads."""
-        return [*expression_over(sql, names_in(self.tree)).find_all(exp.Column)]
-
-    def plain(self, column: str) -> tuple[str, str] | None:
-        """Returns the (relation, column) that a column of the block is as it is; None if it is computed."""
-        made = None if self.branches else self.made(column)
-        if not isinstance(made, exp.Column):
-            return None
-        relation = next((one.relation for one in self.aliases if one.name == made.table), None)
-        return None if relation is None else (relation, made.name)
-
-    def computed(self, column: str) -> str:
-        """Returns the SQL that computes a column of the block, over its tables or over the rows that `keep` is of."""
-        if self.branches:
-            return "; ".join(one.computed(column) for one in self.branches)
-        number = self.columns.index(column)
-        return self.tree.selects[number].unalias().sql(DIALECT) if self.keep is None else self.keep.columns[number]
-
-    def behind(self, column: str) -> list[exp.Expr]:
-        """Returns what of the SELECT a column of the block is made of; the block is no UNION ALL."""
-        number = self.columns.index(column)
-        if self.keep is None:
-            return [self.tree.selects[number]]
-        read = {one.name.lower() for one in self._kept(self.keep, number).find_all(exp.Column)}
-        return [one for one in self.tree.selects if one.alias_or_name.lower() in read]
-
-    def made(self, column: str) -> exp.Expr | None:
-        """Returns what a column of the block is over its tables; None if it is computed of the rows of `keep`."""
-        number = self.columns.index(column)
-        if self.keep is None:
-            return self.tree.selects[number].unalias()
-        is_chosen = isinstance(self._kept(self.keep, number), exp.Column)
-        return next((one.unalias() for one in self.behind(column)), None) if is_chosen else None
-
-    @staticmethod
-    def _kept(keep: Keep, number: int) -> exp.Expr:
-        return expression_over(keep.columns[number], {keep.alias})
-
     def joined(self, tables: Mapping[str, str], columns: Iterable[str], both: Collection[str] = ()) -> str:
         """SQL: columns of the joined rows that pass WHERE.
 
@@ -361,10 +293,6 @@ class Block:
         everywhere = [one for one in self.tree.find_all(exp.Column) if one.table == single.name]
         return found if all(id(one) in inside for one in everywhere) else None
 
-    def conditions(self) -> list[str]:
-        """Returns the conditions of WHERE, as SQL."""
-        return [one.sql(DIALECT) for one in conditions_in(self.tree)]
-
     def conditions_of(self, alias: str) -> list[str]:
         """Returns the conditions of WHERE that read one table alone, as SQL."""
         parts = conditions_in(self.tree)
@@ -381,11 +309,6 @@ class Block:
         """Returns the condition of HAVING, as SQL; empty without one."""
         having = self.tree.args.get("having")
         return "" if having is None else having.this.sql(DIALECT)
-
-    def made_of(self, column: str) -> str | None:
-        """Returns a column of the block as SQL over the aliases; None if it is an aggregate, or of a window."""
-        made = None if self.branches else self.made(column)
-        return None if made is None or made.find(exp.AggFunc, exp.Window) is not None else made.sql(DIALECT)
 
     def _from(
         self, tables: Mapping[str, str], number: int | None = None, on: Mapping[str, str] = MappingProxyType({})
@@ -427,38 +350,3 @@ def is_same(one: Block, other: Block) -> bool:
     if one.branches:
         return all(is_same(*pair) for pair in zip(one.branches, other.branches, strict=True))
     return one.aliases == other.aliases and one.tree == other.tree
-
-
-@dataclass(frozen=True, eq=False)
-class Query:
-    """A query: its blocks, each after those that it reads, and the names of the columns of its result."""
-
-    blocks: tuple[Block, ...]
-    columns: tuple[str, ...]
-
-    def block(self, name: str) -> Block:
-        """Returns a block by its name."""
-        return next(one for one in self.blocks if one.name == name)
-
-    def inputs_of(self, column: str, block: str = "") -> set[tuple[str, str]]:
-        """Returns (input, column) of what a column of a block is made of; default: of the result."""
-        found: set[tuple[str, str]] = set()
-        blocks = {one.name for one in self.blocks}
-        for relation, read in self.block(block or self.blocks[-1].name).reads(column):
-            found |= self.inputs_of(read, relation) if relation in blocks else {(relation, read)}
-        return found
-
-    def is_plain(self, column: str, block: str = "") -> bool:
-        """Returns whether a column of a block is one of an input as it is; default: of the result."""
-        found = self.block(block or self.blocks[-1].name).plain(column)
-        return found is not None and (found[0] in self.inputs or self.is_plain(found[1], found[0]))
-
-    @property
-    def inputs(self) -> dict[str, set[str]]:
-        """Per input, the columns that the query reads, in lower case."""
-        blocks, found = {one.name for one in self.blocks}, dict[str, set[str]]()
-        for block in self.blocks:
-            for alias in block.aliases:
-                if alias.relation not in blocks:
-                    found.setdefault(alias.relation, set()).update(block.columns_of(alias.name))
-        return found

@@ -15,8 +15,9 @@ from sqlglot import exp
 from sqlglot.errors import OptimizeError, SqlglotError
 from sqlglot.helper import find_new_name
 
-from fk_pipeline.blocks.select.block import Alias, Block, Keep, Query, Unit, is_same
+from fk_pipeline.blocks.select.block import Alias, Block, Keep, Unit, is_same
 from fk_pipeline.blocks.select.generators import spelling, with_positions
+from fk_pipeline.blocks.select.query import Query
 from fk_pipeline.blocks.select.refusals import (
     JOINS,
     line_of,

@@ -22,6 +22,7 @@ from fk_pipeline.blocks.refresh.facts import VERSIONS
 from fk_pipeline.blocks.refresh.refresh import Refresh
 from fk_pipeline.blocks.refresh.relations import Snapshot, TableRead
 from fk_pipeline.blocks.select.block import Alias, Block, Unit
+from fk_pipeline.blocks.select.lineage import columns_in
 from fk_pipeline.blocks.would_land import CHANGED, EFFECT, TOUCHING, effects_on, log_of_file
 from fk_pipeline.blocks.would_land import REMOVED as GONE
 from fk_pipeline.cdc.table_versions import Seen, table_id
@@ -266,7 +267,7 @@ def _by_key(one: Alias, block: Block, relation: TableRead) -> Alias:
     known = tuple(
         sql
         for sql in one.path
-        if {column.name.lower() for column in block.read_by(sql) if column.table == one.name} <= keys
+        if {column.name.lower() for column in columns_in(block, sql) if column.table == one.name} <= keys
     )
     return replace(one, path=known or _NONE)
 

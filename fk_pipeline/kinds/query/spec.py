@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, RootModel, field_validator, model_validator
 
-from fk_pipeline.blocks.select.block import Block, Query
+from fk_pipeline.blocks.select.block import Block
+from fk_pipeline.blocks.select.lineage import plain_read, sql_of
 from fk_pipeline.blocks.select.parsing import inputs_named, parse_query
+from fk_pipeline.blocks.select.query import Query
 from fk_pipeline.contract import Kind
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
@@ -127,7 +129,7 @@ class QuerySpec(PipelineSpec):
     def sql_of(self, stage: str, column: str) -> str | None:
         """Returns the SQL that computes a column of a block; None if it is that of an input or another block."""
         block = self.blocks.block(stage)
-        return block.computed(column) if column in block.columns and block.plain(column) is None else None
+        return sql_of(block, column) if column in block.columns and plain_read(block, column) is None else None
 
     def reads(self, output: Output) -> tuple[tuple[Side, Column], ...]:
         """Returns the columns of inputs that a column of the result is made of."""

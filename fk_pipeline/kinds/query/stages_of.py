@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fk_pipeline.blocks.select.block import Block, Query, Unit
+from fk_pipeline.blocks.select.block import Block, Unit
 from fk_pipeline.blocks.select.generators import shown_call
+from fk_pipeline.blocks.select.query import Query
 from fk_pipeline.contract import Input, Kind, Role, StageDef, TableDef
 from fk_pipeline.identity import ADDED, REMOVED, WRITTEN, Side
 from fk_pipeline.kinds.query.kind import HERE, QUERY, REFRESH, RESULT

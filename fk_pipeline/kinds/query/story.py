@@ -19,6 +19,8 @@ from fk_pipeline.blocks.refresh.facts import VERSIONS
 from fk_pipeline.blocks.refresh.relations import Snapshot, columns_of_part, relations, row_key
 from fk_pipeline.blocks.select.block import ROW, Block
 from fk_pipeline.blocks.select.generators import shown_call
+from fk_pipeline.blocks.select.lineage import columns_in, plain_read, sql_of_joined
+from fk_pipeline.blocks.select.trees import conditions_in
 from fk_pipeline.blocks.story import COUNTING, Story, StoryEvent, counted, values_said
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.contract import loaded
@@ -34,7 +36,7 @@ from fk_pipeline.spec.clock import is_clock
 from fk_pipeline.spec.inputs import CLOCK
 from fk_pipeline.spec.keys import shown, value_from_text
 from fk_pipeline.spec.load import load_spec
-from fk_pipeline.spec.sql import Column
+from fk_pipeline.spec.sql import DIALECT, Column
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import ABSENT, TableReader
 from fk_pipeline.store.tables import StoredTables
@@ -260,9 +262,9 @@ class _Telling:
         at, kinds = self._snapshot(whole), dict(self.tables[name].columns)
         frames = {one.name: at.rows(one.relation) for one in block.aliases}
         wanted = [
-            (_is(sql, value, kinds[of]), {column.table for column in block.read_by(sql)})
+            (_is(sql, value, kinds[of]), {column.table for column in columns_in(block, sql)})
             for of, value in asked.items()
-            if (sql := block.made_of(of)) is not None
+            if (sql := sql_of_joined(block, of)) is not None
         ]
         there: set[str] = set()
         for number, alias in enumerate(block.aliases):
@@ -285,7 +287,7 @@ class _Telling:
             if not left:
                 return
         conditions = [sql for sql, _ in wanted]
-        for condition in block.conditions():
+        for condition in (one.sql(DIALECT) for one in conditions_in(block.tree)):
             conditions.append(condition)
             left = self._left(block, frames, len(block.aliases) + len(block.laterals), conditions)
             yield name, f"where {condition}", left
@@ -302,7 +304,7 @@ class _Telling:
         columns = {of.lower(): of for of in self.spec.blocks.block(relation).columns}
         inner = {}
         for of, value in asked.items():
-            plain = block.plain(of)
+            plain = plain_read(block, of)
             if plain is not None and plain[0] == relation:
                 inner[columns[plain[1].lower()]] = value
         if inner:

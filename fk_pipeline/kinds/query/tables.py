@@ -12,6 +12,7 @@ from fk_pipeline.blocks.input_types import empty_rows, first_line
 from fk_pipeline.blocks.refresh.facts import standing_for
 from fk_pipeline.blocks.refresh.tables import analysed_table, declared_table
 from fk_pipeline.blocks.select.block import ANCHOR, PART, ROW
+from fk_pipeline.blocks.select.lineage import reads_of
 from fk_pipeline.cdc.table_versions import shown_version
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import empty
@@ -69,7 +70,7 @@ def shown_keys(_: QuerySpec) -> list[str]:
 def lineage(spec: QuerySpec, stage: str) -> dict[str, list[tuple[str, str]]]:
     """Returns, per column of a block, the (stage or input, column) pairs from which its values come."""
     block = spec.blocks.block(stage)
-    return {column: sorted(block.reads(column)) for column in block.columns}
+    return {column: sorted(reads_of(block, column)) for column in block.columns}
 
 
 _MEANING = {

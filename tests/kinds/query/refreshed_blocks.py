@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fk_pipeline.blocks.select.block import Alias, Block, Query, Unit
+from fk_pipeline.blocks.select.block import Alias, Block, Unit
+from fk_pipeline.blocks.select.query import Query
 from tests.kinds.query.model import TABLES, Row, Rows, put, random_row, versions
 
 KEY = "_k"

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from fk_pipeline.blocks.select.block import Block, Query
+from fk_pipeline.blocks.select.block import Block
+from fk_pipeline.blocks.select.lineage import columns_in, plain_read, reads_of, sql_of
 from fk_pipeline.blocks.select.parsing import parse_query
+from fk_pipeline.blocks.select.query import Query
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.kinds.aggregate.layout import declared_layout as aggregate_layout
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
@@ -123,7 +125,7 @@ def test_what_a_column_is_made_of_is_known_through_all_blocks() -> None:
     query = parse_query(text, INPUTS)
     assert query.inputs == {"fact": {"dim"}, "dim": {"id", "w"}}
     assert {name: query.inputs_of(name) for name in query.columns} == {"s": {("dim", "w")}, "dim": {("fact", "dim")}}
-    assert [query.block("result").plain(name) for name in query.columns] == [None, ("a", "dim")]
+    assert [plain_read(query.block("result"), name) for name in query.columns] == [None, ("a", "dim")]
 
 
 # ------------------------------------------------------------------------------------------------ the SQL of blocks
@@ -505,7 +507,7 @@ def test_a_cast_to_a_time_without_a_zone_is_one_and_a_column_may_be_declared_so(
     file.write_text(FILE.replace("SUM(o.total)", f"MAX(COALESCE(o.total, CAST(c.name AS {kind})))"))
     spec = load_spec(file)
     assert isinstance(spec, QuerySpec)
-    assert spec.blocks.block("result").computed("total") == (
+    assert sql_of(spec.blocks.block("result"), "total") == (
         "MAX(COALESCE(`o`.`total`, CAST(`c`.`name` AS TIMESTAMP_NTZ)))"
     )
     assert [one.type for one in spec.inputs["orders"].columns] == ["BIGINT", "BIGINT", "TIMESTAMP_NTZ"]
@@ -525,13 +527,13 @@ def test_fields_of_structs_are_not_taken_for_columns_of_their_name(folder: Path)
     spec = load_spec(file)
     assert isinstance(spec, QuerySpec)
     block = spec.blocks.block("result")
-    assert [block.plain(column) for column in block.columns] == [("customer", "name"), None, None]
+    assert [plain_read(block, column) for column in block.columns] == [("customer", "name"), None, None]
     both = {("orders", "total"), ("orders", "customer")}
-    assert [block.reads(column) for column in block.columns] == [{("customer", "name")}, both, both]
+    assert [reads_of(block, column) for column in block.columns] == [{("customer", "name")}, both, both]
     table = declared_layout(spec)["result"]
     assert {*table.sensitive} == {"whose", "most"}
     assert dict(table.columns)["whose"] == "expression"
-    assert {one.table for one in block.read_by("`o`.`place`.`c`.`total` > 1")} == {"o"}
+    assert {one.table for one in columns_in(block, "`o`.`place`.`c`.`total` > 1")} == {"o"}
 
 
 def test_what_an_aggregate_selects_is_found_in_any_case_and_fields_have_no_type_of_their_column(tmp_path: Path) -> None:
@@ -545,7 +547,7 @@ def test_what_an_aggregate_selects_is_found_in_any_case_and_fields_have_no_type_
     layout = aggregate_layout(spec)
     assert dict(layout["table"].columns)["_fk_by_day"] == "expression"
     block = spec.block_of("aggregated", lambda name: layout[name])
-    assert block.reads("most") == {("table", "n"), ("table", "id")}
+    assert reads_of(block, "most") == {("table", "n"), ("table", "id")}
 
 
 def test_a_parameter_of_a_function_is_no_column_whatever_its_case(folder: Path) -> None:
@@ -553,7 +555,7 @@ def test_a_parameter_of_a_function_is_no_column_whatever_its_case(folder: Path) 
     file.write_text(FILE.replace("SUM(o.total)", "MAX(transform(array(o.total), ID -> id + 1)[0])"))
     spec = load_spec(file)
     assert isinstance(spec, QuerySpec)
-    assert spec.blocks.block("result").computed("total") == "MAX(TRANSFORM(ARRAY(`o`.`total`), `id` -> `id` + 1)[0])"
+    assert sql_of(spec.blocks.block("result"), "total") == "MAX(TRANSFORM(ARRAY(`o`.`total`), `id` -> `id` + 1)[0])"
     own = 'input: {path: in, format: rows, schema: "n BIGINT, xs ARRAY<INT>, x INT", key: n, op_column: op}'
     more = "group_by: [n]\naggregates: ['max(transform(xs, X -> x + 1)) AS most']"
     file.write_text(f"name: grouped\nkind: aggregate\n{own}\n{more}\n")

@@ -13,8 +13,9 @@ from collections import Counter
 import pytest
 import sqlglot
 
-from fk_pipeline.blocks.select.block import Query, Unit
+from fk_pipeline.blocks.select.block import Unit
 from fk_pipeline.blocks.select.parsing import parse_query
+from fk_pipeline.blocks.select.query import Query
 from fk_pipeline.spec.sql import Column
 from tests.kinds.query.model import TABLES, Row, put, random_row
 

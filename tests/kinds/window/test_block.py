@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fk_pipeline.blocks.select.block import Block, Unit
+from fk_pipeline.blocks.select.lineage import reads_of
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.window.block import Clocks, block_of
 from fk_pipeline.kinds.window.spans import LEAST, Spans
@@ -89,5 +90,5 @@ def test_the_text_of_select_stays_as_it_was_written(spec: Callable[..., WindowSp
     text = "CONCAT(right.user, 'O''Brien ', CAST(left.at - 1 AS STRING)) AS said"
     made = block_of(spec(select=f'["{text}"]'), Spans("BIGINT", 2, 3, 1), Clocks(None, 9))
     assert [text.removesuffix(" AS said") in one.of(TABLES) for one in made.branches] == [True] * 3
-    assert made.branches[0].reads("said") == {("right_table", "user"), ("left_table", "at")}
-    assert made.branches[1].reads("said") == {("left_table", "at")}
+    assert reads_of(made.branches[0], "said") == {("right_table", "user"), ("left_table", "at")}
+    assert reads_of(made.branches[1], "said") == {("left_table", "at")}
