@@ -153,3 +153,31 @@ def is_in(node: exp.Expr, root: exp.Expr) -> bool:
     while above is not None and above is not root:
         above = above.parent
     return above is root
+
+
+def is_conjunct(node: exp.Expr) -> bool:
+    """Returns whether a condition is one of those that AND joins in WHERE."""
+    above = node.parent
+    while isinstance(above, (exp.And, exp.Paren)):
+        above = above.parent
+    return isinstance(above, exp.Where) and isinstance(above.parent, exp.Select)
+
+
+def is_negated(node: exp.Expr) -> bool:
+    """Returns whether a condition stands under an odd number of NOT, with AND and OR between."""
+    found, above = False, node.parent
+    while above is not None and (isinstance(above, (exp.And, exp.Or, exp.Paren, exp.Not)) or _is_with_boolean(above)):
+        found, above = found is not _negates(above), above.parent
+    return found
+
+
+def _is_with_boolean(node: exp.Expr) -> bool:
+    """Returns whether a condition is compared with TRUE or FALSE: Spark makes it, or NOT, of that."""
+    return isinstance(node, (exp.EQ, exp.NEQ)) and any(isinstance(one, exp.Boolean) for one in (node.left, node.right))
+
+
+def _negates(node: exp.Expr) -> bool:
+    """Returns whether NOT, or a comparison with TRUE or FALSE, turns a condition around."""
+    if isinstance(node, (exp.EQ, exp.NEQ)):
+        return isinstance(node, exp.NEQ) is (exp.true() in (node.left, node.right))
+    return isinstance(node, exp.Not)
