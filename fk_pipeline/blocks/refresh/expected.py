@@ -62,12 +62,12 @@ class Expected:
     @cached_property
     def out_of_reach(self) -> str:
         """Why not all rows that the changes touch can be found along the joins; empty if they can."""
-        return next(filter(None, (joins.out_of_reach() for joins in self.joins_of_parts)), "")
+        return next(filter(None, (joins.tracing.out_of_reach() for joins in self.joins_of_parts)), "")
 
     @cached_property
     def passed(self) -> int:
         """How many rows of anchors are looked at because a condition moved."""
-        found = [rows for joins in self.joins_of_parts for rows in joins.passed]
+        found = [rows for joins in self.joins_of_parts for rows in joins.tracing.passed]
         return sum(rows.at_most if rows.at_most < UNKNOWN else rows.frame.count() for rows in found)
 
     @property
@@ -129,7 +129,7 @@ class Expected:
         """Per branch of a UNION ALL with anchors that changes touch, these anchors, and its joins."""
         again = self.refresh.own.again()
         found = {
-            number: (joins.anchors(again.get(joins.block.anchor.name)), joins)
+            number: (joins.tracing.anchors(again.get(joins.block.anchor.name)), joins)
             for number, joins in enumerate(self.joins_of_parts)
         }
         return {number: (anchors, joins) for number, (anchors, joins) in found.items() if anchors.at_most}
@@ -206,7 +206,7 @@ class Expected:
     def anchors(self) -> RowSet:
         """The keys of the anchors whose joined rows may differ; of a UNION ALL, hashes of branch and key."""
         if not self.block.branches:
-            return self.joins.anchors()
+            return self.joins.tracing.anchors()
         keys = [
             with_row_hash(rows, PART, _anchor_of(rows), "FALSE").select(PART)
             for number, (anchors, _) in self.touched.items()
