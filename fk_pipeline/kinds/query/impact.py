@@ -6,33 +6,27 @@ change; nothing is written. Of a change of one row, whose new values are not kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.landed_versions import newest_version
-from fk_pipeline.blocks.refresh.changes import NEW, OLD, Changes, of_step, of_versions
-from fk_pipeline.blocks.refresh.expected import Expected
-from fk_pipeline.blocks.refresh.facts import VERSIONS
+from fk_pipeline.blocks.refresh.changes import NEW, OLD, of_step
 from fk_pipeline.blocks.refresh.refresh import Refresh
-from fk_pipeline.blocks.refresh.relations import Snapshot, TableRead
-from fk_pipeline.blocks.select.block import Alias, Block, Unit
-from fk_pipeline.blocks.select.lineage import columns_in
+from fk_pipeline.blocks.select.block import Unit
 from fk_pipeline.blocks.would_land import CHANGED, EFFECT, TOUCHING, effects_on, log_of_file
 from fk_pipeline.blocks.would_land import REMOVED as GONE
-from fk_pipeline.cdc.table_versions import Seen, table_id
 from fk_pipeline.contract import loaded
 from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
-from fk_pipeline.identity import ADDED, REMOVED, WRITTEN, BatchId, Side
+from fk_pipeline.identity import ADDED, REMOVED, WRITTEN
 from fk_pipeline.kinds.query.kind import RESULT
 from fk_pipeline.kinds.query.spec import QuerySpec
+from fk_pipeline.kinds.query.supposed import ReadAsRefreshed, SupposedBlock
 from fk_pipeline.kinds.query.tables import layout_of
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.clock import Clock, moment_of
@@ -41,7 +35,6 @@ from fk_pipeline.spec.load import load_spec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
-from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.tables import StoredTables
 
 TOUCHED = "touched"
@@ -171,107 +164,6 @@ def impact(
         return _Supposing(read, spec, ledger, name, kept).impact(key, changes, limit)
 
 
-class _Reading(TableReader):
-    """Reads the tables of a pipeline as the stage of a block does, at the versions that the block stands for."""
-
-    known: tuple[BatchId, ...] = ()
-
-    def __init__(
-        self, warehouse: StoredTables, tables: Mapping[str, Table], spec: QuerySpec, ledger: Ledger, stage: str
-    ) -> None:
-        super().__init__(warehouse, tables.values())
-        self.spec, self.ledger, self.stage = spec, ledger, stage
-
-    def seen(self, name: str) -> Seen | None:
-        """Returns the version of a table that the block was made of; the newest if that is not known."""
-        if name in self.spec.inputs:
-            now = newest_version(self.spec, self.ledger, Side(name))
-        else:
-            self.pin(name)
-            path, version = self.warehouse.path(name), self.versions.get(name)
-            now = None if version is None else Seen(path, table_id(f"{path}@..{version}"), version)
-        of, version = (self.metadata(self.stage).get(VERSIONS) or {}).get(name, ("", 0))
-        return replace(now, version=int(version)) if now is not None and of == now.id else now
-
-
-class Supposed(Snapshot):
-    """The relations of a block with changes that are only supposed."""
-
-    def __init__(self, at: Snapshot, changed: Mapping[str, Changes]) -> None:
-        """Takes the relations as they are, and per relation what would change."""
-        super().__init__(at.session, at.relations, at.places, at.versions, at.reader.sizes)
-        self.changed = changed
-
-    def rows(self, name: str) -> DataFrame:
-        """Returns the rows of a relation."""
-        rows = super().rows(name)
-        if name not in self.changed:
-            return rows
-        old, new = (one.frame for one in self.changed[name].both)
-        keys = [*self.relations[name].keys]
-        kept = rows.join(F.broadcast(old.select(*map(quote, keys))), keys, "left_anti")
-        return kept.unionByName(new.select(*map(quote, rows.columns)))
-
-    def with_keys(self, name: str, keys: RowSet, columns: Mapping[str, str]) -> RowSet:
-        """Returns the rows of a relation with some keys, and no others."""
-        if name not in self.changed:
-            return super().with_keys(name, keys, columns)
-        wanted = keys.frame.selectExpr(*(f"{quote(of)} AS {quote(own)}" for own, of in columns.items()))
-        return self.reader.cached(self.rows(name).join(wanted, [*columns], "left_semi"), None)
-
-
-class _What:
-    """What a block would be after supposed changes.
-
-    Attributes:
-        refresh: the block, and what it reads as it is.
-        expected: its rows with the changes.
-        unknown: the tables of its FROM that a new row, of which only the key is known, may be joined to anywhere.
-    """
-
-    def __init__(self, read: Reader, changed: Mapping[str, RowSet], new: str = "") -> None:
-        """Takes the changes; `new` is an input with a new row of which only the key is known."""
-        self.refresh = Refresh(read)
-        block, relations = self.refresh.block, self.refresh.relations
-        changes = {
-            name: of_versions(read, relations[name], rows) for name, rows in changed.items() if name in block.relations
-        }
-        self.unknown: tuple[str, ...] = ()
-        if new in block.relations:
-            block, self.unknown = _by_keys(block, relations[new])
-        snapshot = Supposed(self.refresh.snapshot, changes)
-        read.on_release(snapshot.reader.release)
-        self.expected = Expected(self.refresh, block, snapshot, changes)
-
-
-def _by_keys(block: Block, relation: TableRead) -> tuple[Block, tuple[str, ...]]:
-    """Returns a block that joins a table by its key alone, and the aliases of it that are not joined by that."""
-    aliases = tuple(_by_key(one, block, relation) for one in block.aliases)
-    unknown = tuple(one.name for one, was in zip(aliases, block.aliases, strict=True) if one.path == _NONE != was.path)
-    by_name = {one.name: one for one in aliases}
-    branches = tuple(
-        replace(one, aliases=tuple(by_name[alias.name] for alias in one.aliases)) for one in block.branches
-    )
-    return replace(block, aliases=aliases, branches=branches), unknown
-
-
-_NONE = ("FALSE",)
-"""The conditions of a table that is joined by columns which are not known."""
-
-
-def _by_key(one: Alias, block: Block, relation: TableRead) -> Alias:
-    """Returns a table of a FROM that is joined by the conditions which read no column of it but its key."""
-    if one.relation != relation.table.name or not one.parent:
-        return one
-    keys = {key.lower() for key in relation.keys}
-    known = tuple(
-        sql
-        for sql in one.path
-        if {column.name.lower() for column in columns_in(block, sql) if column.table == one.name} <= keys
-    )
-    return replace(one, path=known or _NONE)
-
-
 class _Supposing:
     """Brings a supposed change of an input through the blocks."""
 
@@ -285,7 +177,7 @@ class _Supposing:
 
     def _reading(self, stage: str) -> Reader:
         """Returns a reader of a block, as far as a refresh that writes nothing reads."""
-        found = _Reading(self.warehouse, self.tables, self.spec, self.ledger, stage)
+        found = ReadAsRefreshed(self.warehouse, self.tables, self.spec, self.ledger, stage)
         self.kept.callback(found.release)
         return cast(Reader, found)
 
@@ -390,7 +282,7 @@ class _Supposing:
         for block in self.spec.blocks.blocks:
             if not any(name in reached and reached[name].at_most for name in block.relations):
                 continue
-            what = _What(self._reading(block.name), reached, self.name if new else "")
+            what = SupposedBlock(self._reading(block.name), reached, self.name if new else "")
             if new and block.unit not in (Unit.ROW, Unit.UNION):
                 number = _number(what.expected.anchors)
                 told.append(BlockImpact(block.name, block.anchor.relation, block.unit, number, 0, {}, what.unknown))
