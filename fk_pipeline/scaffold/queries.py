@@ -7,56 +7,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import UsageError
 from fk_pipeline.kinds.registry import kind_named
-from fk_pipeline.scaffold.sample import read_sample
-from fk_pipeline.scaffold.sampled import Sample
-from fk_pipeline.scaffold.text import GUESSED, PATHS, key_line, table_text, warehouse_line, word, yaml_of
+from fk_pipeline.scaffold.query_inputs import QueryInput, inputs_of
+from fk_pipeline.scaffold.text import GUESSED, PATHS, key_line, table_text, warehouse_line, yaml_of
 from fk_pipeline.scaffold.write import (
     Made,
     facts_of,
     load_before_writing,
     name_of,
-    reading_samples,
     refuse_place,
     seen_from,
     write_folder,
 )
-from fk_pipeline.spec.clock import Clock
-from fk_pipeline.spec.results import schema_of
-from fk_pipeline.spec.sql import SqlTextError, parse_columns
+from fk_pipeline.spec.sql import SqlTextError
 from fk_pipeline.spec.yaml_text import literal_block
-
-
-@dataclass(frozen=True)
-class QueryInput:
-    """A table of the query.
-
-    Attributes:
-        name: its name in FROM.
-        schema: its columns, as Spark DDL.
-        key: the columns of its key.
-        key_doubt: the evidence for a guessed key.
-        sample: the sample of what lands; None for a Delta table.
-        place: where it is read: the landing folder, as the pipeline file of the table writes it; of a Delta table its
-            absolute path, or its URI.
-        notes: notes for the user.
-        clock: of a clock, which has none of these but a name, how long a step is.
-    """
-
-    name: str
-    schema: str
-    key: tuple[str, ...]
-    key_doubt: str
-    sample: Sample | None
-    place: str
-    notes: tuple[str, ...] = ()
-    clock: str = ""
 
 
 def make_query(
@@ -95,13 +64,7 @@ def make_query(
     given, keys_given = _by_name("--from-sample", samples, "PATH"), _by_name("--key", keys, "COLUMN,COLUMN")
     steps = _by_name("--clock", clocks, "LENGTH")
     _refuse_names(file, lines, given, keys_given, steps)
-    inputs = [
-        _clock(one, steps[one])
-        if one in steps
-        else _input(one, given[one], keys_given.get(one, ""), folder if in_place else None)
-        for one in lines
-    ]
-    _refuse_shared([one for one in inputs if one.sample is not None])
+    inputs = inputs_of([*lines], given, keys_given, steps, folder if in_place else None)
     try:
         columns = query.columns_of(text, {one.name: one.schema for one in inputs if not one.clock}, [*steps])
     except SqlTextError as error:
@@ -206,124 +169,6 @@ def _refuse_names(
                     where=str(file),
                     why="nothing was written",
                     fix="leave it out, or write the name as the query has it",
-                )
-
-
-def _clock(name: str, length: str) -> QueryInput:
-    """Returns a clock.
-
-    Raises:
-        UsageError: it has no such steps.
-    """
-    try:
-        Clock.of(length, "UTC")
-    except ValueError as error:
-        what = f"--clock {name}={length}: {error}"
-        raise UsageError(what, why="nothing was written", fix=f"--clock {name}='1 day'") from None
-    return QueryInput(name, "", (), "", None, "", clock=length)
-
-
-def _input(name: str, path: str, key: str, folder: Path | None) -> QueryInput:
-    """Returns what is known of a table.
-
-    Args:
-        name: its name in FROM.
-        path: a sample of what lands, or a Delta table.
-        key: the columns of its key, as the user wrote them; empty: they are looked for.
-        folder: the folder of the pipeline files, if the files are read where the sample lies.
-
-    Raises:
-        UsageError: it cannot be read, or its key is not known.
-        PipelineFileError: it is no Delta table, or one of a pipeline.
-    """
-    option, is_uri = f"--from-sample {name}={path}", "://" in path
-    place = path if is_uri else str(Path(path).absolute())
-    is_table = is_uri or (Path(path) / "_delta_log").is_dir()
-    with reading_samples():
-        schema = schema_of(Path(), place, option) if is_table else ""
-        sample = None if is_uri else _sample(option, name, Path(path), key)
-    if sample is None:
-        names = [column.name for column in parse_columns(schema)]
-        if not key:
-            raise _without_key(option, name, "init reads no rows of a table in an object store", names)
-        return QueryInput(name, schema, _key(name, key, names), "", None, place)
-    if not sample.key:
-        raise _without_key(option, name, sample.key_doubt, [column.name for column in sample.columns])
-    if is_table:
-        return QueryInput(name, schema, sample.key, sample.key_doubt, None, place, sample.notes)
-    landing = word(Path(path).absolute().name.split(".")[0], "changes") if "table" in sample.options else name
-    place = f"landing/{landing}" if folder is None else seen_from(folder, sample.folder)
-    schema = ", ".join(column.ddl for column in sample.columns)
-    return QueryInput(name, schema, sample.key, sample.key_doubt, sample, place, sample.notes)
-
-
-def _sample(option: str, name: str, path: Path, key: str) -> Sample:
-    """Returns the sample of a table, of several in a file that of its name, with the key that was given.
-
-    Raises:
-        UsageError: it cannot be read; its records are of several tables, and none has the name; or the key has a column
-            that is none.
-    """
-    try:
-        tables = read_sample(path, name)
-    except UsageError as error:
-        raise UsageError(error.what, where=error.where or option, why="nothing was written", fix=error.fix) from None
-    rows_of = [one for one in tables if len(tables) == 1 or one.table.rsplit(".", 1)[-1].lower() == name]
-    if len(rows_of) != 1:
-        raise UsageError(
-            f"{path} has lines of several tables: {', '.join(one.table for one in tables)}",
-            where=option,
-            why="nothing was written",
-            fix=f"give a sample with lines of {name} alone",
-        )
-    [sample] = rows_of
-    if not key:
-        return sample
-    chosen = _key(name, key, [column.name for column in sample.columns])
-    return replace(sample, key=chosen, key_doubt="", key_from="given to init")
-
-
-def _key(name: str, key: str, columns: Sequence[str]) -> tuple[str, ...]:
-    """Returns the columns of a key that was given, spelled as the table has them.
-
-    Raises:
-        UsageError: it has no such column.
-    """
-    spelled = {column.strip("`").lower(): column for column in columns}
-    chosen = [one.strip().strip("`").lower() for one in key.split(",")]
-    for one in chosen:
-        if one not in spelled:
-            raise UsageError(
-                f"--key {name}={key}: {name} has no column {one!r}; it has {', '.join(spelled.values())}",
-                why="nothing was written",
-                fix=f"--key {name}=COLUMN, or COLUMN,COLUMN",
-            )
-    return tuple(spelled[one] for one in dict.fromkeys(chosen))
-
-
-def _without_key(option: str, name: str, why: str, columns: Sequence[str]) -> UsageError:
-    return UsageError(
-        f"the key of {name} is not known: {why}",
-        where=option,
-        why=f"nothing was written; its columns are {', '.join(columns)}",
-        fix=f"say which columns identify a row: --key {name}=COLUMN, or COLUMN,COLUMN",
-    )
-
-
-def _refuse_shared(landed: Sequence[QueryInput]) -> None:
-    """Refuses tables that would read each other's files.
-
-    Raises:
-        UsageError: two have one folder, and their lines name no table.
-    """
-    for number, one in enumerate(landed):
-        for other in landed[:number]:
-            samples = (one.sample, other.sample)
-            if one.place == other.place and not all(s is not None and "table" in s.options for s in samples):
-                raise UsageError(
-                    f"{other.name} and {one.name} would both read {one.place}, each the other's files too",
-                    why="nothing was written",
-                    fix="keep the files of each table in a folder of their own",
                 )
 
 
