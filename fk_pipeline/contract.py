@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from fk_pipeline.identity import Side
+from fk_pipeline.proof import Proof
 
 
 class Role(StrEnum):
@@ -147,52 +147,6 @@ class StageDef:
 
 
 @dataclass(frozen=True)
-class Proof:
-    """The definition of the result, for `verify`: references to functions that share no code with the stages.
-
-    Attributes:
-        expected: function of tables (frames by name), pipeline and `isolating` (whether an expression of the pipeline
-            file fails on a row) that returns the rows which the result must have: its key columns and the selected
-            columns.
-        pending: function of tables, due batches by stage, and pipeline that returns frames with the keys of the rows
-            which due work may still change, each once in its frame; or with some of their key columns.
-        unproved: function of tables, pipeline and ledger that returns the rows for which the inputs do not tell any
-            more what is right: frames with keys as `pending` does, and SQL (BOOLEAN) over `difference` and `differing`
-            (the columns in which a stale row differs): what such a row may differ in; None if there are none.
-        counted: function of tables, pipeline, `isolating`, and a function from columns of a key to SQL (BOOLEAN,
-            the key belongs to the verified share) that returns, per number of a `VerifyReport` which is
-            about the inputs, a frame with as many rows.
-        tolerance: by what share of their size two floating-point values of a column may differ: a sum depends in its
-            last digits on the order in which it is computed.
-        inexact: function of tables and pipeline that returns the other columns whose values depend on that order, as
-            they are computed of such sums: a number may differ as much, or by one in its last digit, which may have
-            been rounded; other values are not compared. None: there are none.
-        outside: function of a Spark session, pipeline and ledger that returns further frames by name, of what is no
-            table of the pipeline; the other functions find them among the tables.
-        paired: function of rows, pipeline and `inexact` columns that returns the rows with the columns by which
-            expected and stored rows are paired (`PAIRED_BY`), for a result whose definition tells no keys; None: by the
-            key of the result.
-        says: what the result equals, in words.
-        anew: what the proof did to the inputs, in words.
-    """
-
-    expected: str
-    pending: str
-    counted: str
-    unproved: str | None = None
-    tolerance: float = 0
-    inexact: str | None = None
-    outside: str | None = None
-    paired: str | None = None
-    says: str = "the join of the two tables"
-    anew: str = "joined anew"
-
-
-PAIRED_BY = ("_fk_content", "_fk_copy")
-"""The columns of `Proof.paired`: a hash of the values; the number of a row among those with one hash."""
-
-
-@dataclass(frozen=True)
 class Removals:
     """The messages that tell which rows of the result a batch removes.
 
@@ -212,115 +166,6 @@ class Removals:
     when: str
     keys: str
     batch: str = "_fk_batch"
-
-
-@dataclass(frozen=True)
-class AppliedRule:
-    """An optimisation rule: its name, whether it applies to a pipeline, and why."""
-
-    rule: str
-    applied: bool
-    why: str
-
-
-@dataclass(frozen=True)
-class Topology:
-    """The operators of a pipeline, one chain per line, without and with the rules that apply.
-
-    Attributes:
-        rules: the rules.
-        before: the operators without them.
-        after: the operators with those that apply.
-    """
-
-    rules: tuple[AppliedRule, ...]
-    before: tuple[str, ...]
-    after: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """The tables of a pipeline that a refresh keeps up to date.
-
-    Attributes:
-        lines: each with the way in which it is kept up to date and the tables that it reads, as a tree.
-        sql: per block its SQL over all rows of what it reads; empty if that is not told.
-        notes: what a user must know besides, in sentences.
-    """
-
-    lines: tuple[str, ...]
-    sql: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What a run of a stage should do and take, as far as that can be told before anything is read.
-
-    Attributes:
-        way: how it computes the main table, in a word.
-        full: whether it computes the table whole.
-        why: the reason.
-        changed_rows: about how many rows of what it reads changed; None: not known.
-        seconds: what it should take; None: not known.
-    """
-
-    way: str
-    full: bool
-    why: str
-    changed_rows: int | None
-    seconds: float | None
-
-
-class Closing(Protocol):
-    """What a pipeline does not keep for ever: how far back it goes, and what maintenance may remove.
-
-    Attributes:
-        sides: the inputs with rows that are removed.
-        order: log and state, in the order in which they lose the rows. A process may die between them.
-        waits: whether rows are removed only when nothing is due, and the horizon moves only if batches are folded.
-    """
-
-    @property
-    def sides(self) -> tuple[Side, ...]: ...
-
-    @property
-    def order(self) -> tuple[Role, ...]: ...
-
-    @property
-    def waits(self) -> bool: ...
-
-    def horizon(self, states: Mapping[Side, Any], now: datetime) -> str | None:
-        """Returns the horizon as the ledger has it, from the rows of states that stay; None if there are none."""
-        ...
-
-    def removable(self, side: Side, state: Any, keys: Sequence[str], horizon: str, settled: str) -> Any:
-        """Returns the keys of the rows of a state that may be removed.
-
-        Args:
-            side: its input.
-            state: its rows.
-            keys: its key columns.
-            horizon: SQL, the horizon.
-            settled: SQL (BOOLEAN) over a row: the batches that it comes from can be withdrawn no more.
-        """
-        ...
-
-
-class AnyImpact(Protocol):
-    """The impact of a change before it is made, as `impact` returns it."""
-
-    def table(self) -> list[list[str]]:
-        """Returns the keys with the largest impact as a table for people, its header first."""
-        ...
-
-    def sentences(self) -> Sequence[str]:
-        """Returns the numbers in sentences."""
-        ...
-
-    def as_json(self) -> dict[str, Any]:
-        """Returns the impact as a JSON object."""
-        ...
 
 
 Named = TypeVar("Named", TableDef, StageDef)
@@ -355,7 +200,7 @@ class Kind:
         impact: reference to a function of reader, pipeline, ledger, the text of a right key or None, a file of changes
             or None, the largest number of keys to report, and the text of a time or None: since when the changed
             version holds, where versions do. With `named_inputs` the key is that of a row of any input, and after these
-            comes the name of the input, or None. It returns the impact (`AnyImpact`) of the change.
+            comes the name of the input, or None. It returns the impact (`answers.AnyImpact`) of the change.
         lineage: reference to a function of pipeline and stage that returns, per column of the main table, the
             (stage, column) pairs that its values come from.
         layout: reference to a function of a Spark session and a pipeline that returns its tables (`store.layout`), with
@@ -371,15 +216,15 @@ class Kind:
         carried: reference to a function of the metadata of the last commit to a table that a rebuild has built, and of
             the tables that have taken their places already: per id and version there, id and version in place. It
             returns the metadata for the commit that puts the table in place; empty: without any.
-        topology: reference to a function of a pipeline that returns its `Topology`; empty if there are no rules.
-        blocks: reference to a function of a pipeline that returns its `Blocks`; empty if it has none.
+        topology: reference to a function of a pipeline that returns its `answers.Topology`; empty if it has no rules.
+        blocks: reference to a function of a pipeline that returns its `answers.Blocks`; empty if it has none.
         forecasts: reference to a function of pipeline, ledger, the files (`identity.LandedFile`) that a discovery found
             and did not record, and per due stage about how many rows its batches bring (None: not known), that returns
-            the `Forecast` of each of these stages that a refresh runs, by name; empty: none is made.
+            the `answers.Forecast` of each of these stages that a refresh runs, by name; empty: none is made.
         forecast_of: reference to a function of the metadata of the last commit to the main table of a stage that
-            returns the `Forecast` which was made before that run; None if there is none.
+            returns the `answers.Forecast` which was made before that run; None if there is none.
         closing: reference to a function of a pipeline that does not keep everything (`PipelineSpec.keeps`); it returns
-            its `Closing`.
+            its `answers.Closing`.
         views: per table of which not all rows are stored, reference to a function of reader, ledger and pipeline that
             returns all its rows.
         views_here: per such table, reference to a function that returns the same without Spark

@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fk_pipeline.answers import AnyImpact
 from fk_pipeline.cdc.landing import refuse_missing
-from fk_pipeline.contract import AnyImpact, Source, loaded
+from fk_pipeline.contract import Source, loaded
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.identity import BatchId, BatchRange, Side
 from fk_pipeline.opened import OpenPipeline

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from fk_pipeline.answers import Blocks, Forecast, Topology
 from fk_pipeline.cdc.landing import Discovery
-from fk_pipeline.contract import Blocks, Forecast, Role, Topology, loaded
+from fk_pipeline.contract import Role, loaded
 from fk_pipeline.engine.behind import Lag, due_by
 from fk_pipeline.engine.evolution import to_read_again
 from fk_pipeline.engine.fingerprints import can_be_finished, columns_to_add, finishing, needed_rebuild, stale_parts

@@ -14,9 +14,10 @@ from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.answers import Closing
 from fk_pipeline.blocks.horizon import is_later, sql_of
 from fk_pipeline.cdc.reader import format_of
-from fk_pipeline.contract import Closing, Kind, Role, TableDef, loaded
+from fk_pipeline.contract import Kind, Role, TableDef, loaded
 from fk_pipeline.engine.folding import foldable, forgettable, is_old, searched, settled, superseded
 from fk_pipeline.engine.runner import Runner
 from fk_pipeline.engine.sole import sole_session

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from fk_pipeline.answers import Blocks, Forecast, Topology
 from fk_pipeline.cdc.notices import Notice
 from fk_pipeline.cdc.table_versions import shown_file
 from fk_pipeline.console import print_lines, print_table, tell
-from fk_pipeline.contract import Blocks, Forecast, Topology
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import LandedFile
 from fk_pipeline.plan import Plan, StagePlan

@@ -15,12 +15,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from fk_pipeline.contract import PAIRED_BY, loaded
+from fk_pipeline.contract import loaded
 from fk_pipeline.export import json_rows
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.frames import join_by_key, marked
 from fk_pipeline.identity import QUARANTINED
 from fk_pipeline.privacy import mask_of
+from fk_pipeline.proof import PAIRED_BY
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.settings import GUARDED, settings

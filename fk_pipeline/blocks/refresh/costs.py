@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 from sqlglot import exp
 
+from fk_pipeline.answers import Forecast
 from fk_pipeline.blocks.select.block import Block, Unit
-from fk_pipeline.contract import Forecast
 from fk_pipeline.store.logs import UNKNOWN_SIZE
 
 COSTS = "costs"

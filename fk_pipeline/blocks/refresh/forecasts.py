@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fk_pipeline.answers import Forecast
 from fk_pipeline.blocks.landed_versions import newest_version
 from fk_pipeline.blocks.refresh.costs import (
     Numbers,
@@ -23,7 +24,7 @@ from fk_pipeline.blocks.refresh.sums import ROWS, sums_of
 from fk_pipeline.blocks.refresh.tables import relation_keys
 from fk_pipeline.blocks.select.block import Block
 from fk_pipeline.cdc.table_versions import Seen, table_id
-from fk_pipeline.contract import Forecast, loaded
+from fk_pipeline.contract import loaded
 from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import READ, row_metadata

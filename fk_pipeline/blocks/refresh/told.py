@@ -7,13 +7,13 @@ from typing import Any
 
 from sqlglot import exp
 
+from fk_pipeline.answers import Blocks
 from fk_pipeline.blocks.refresh.advice import plain
 from fk_pipeline.blocks.refresh.refreshed import Refreshed, declared_blocks
 from fk_pipeline.blocks.refresh.sums import ROWS, sums_of
 from fk_pipeline.blocks.refresh.tables import declared_exact
 from fk_pipeline.blocks.select.block import Alias, Block, Unit
 from fk_pipeline.blocks.select.generators import shown_call
-from fk_pipeline.contract import Blocks
 from fk_pipeline.spec.sql import DIALECT
 from fk_pipeline.store.schemas import Table
 

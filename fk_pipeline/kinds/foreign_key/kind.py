@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from fk_pipeline.contract import Input, Kind, Proof, Removals, Role, StageDef, TableDef, loaded
+from fk_pipeline.contract import Input, Kind, Removals, Role, StageDef, TableDef, loaded
 from fk_pipeline.identity import APPLIED, EXPIRED, HALF_QUARANTINED, INSERTED, LATE, QUARANTINED, SILENT, Side
+from fk_pipeline.proof import Proof
 
 
 class Stage(StrEnum):

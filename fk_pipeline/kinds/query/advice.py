@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import sqlglot
 
+from fk_pipeline.answers import Blocks
 from fk_pipeline.blocks.refresh import told
 from fk_pipeline.blocks.refresh.advice import advice_on
-from fk_pipeline.contract import Blocks
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.spec.sql import DIALECT
 

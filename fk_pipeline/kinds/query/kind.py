@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fk_pipeline.contract import Kind, Proof, Role, StageDef, TableDef
+from fk_pipeline.contract import Kind, Role, StageDef, TableDef
+from fk_pipeline.proof import Proof
 
 RESULT = "result"
 """The name of the last block, its stage and its table."""

@@ -20,11 +20,11 @@ from fk_pipeline.blocks.refresh.exactness import inexact_of
 from fk_pipeline.blocks.refresh.facts import standing_for
 from fk_pipeline.cdc.delta import of_result
 from fk_pipeline.cdc.table_versions import Seen
-from fk_pipeline.contract import PAIRED_BY
 from fk_pipeline.frames import empty, sql_over
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.query.kind import RESULT
 from fk_pipeline.kinds.query.spec import QuerySpec
+from fk_pipeline.proof import PAIRED_BY
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.inputs import CLOCK
 from fk_pipeline.store.ledger import Ledger

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from fk_pipeline.contract import Input, Kind, Proof, Removals, Role, StageDef, TableDef
+from fk_pipeline.contract import Input, Kind, Removals, Role, StageDef, TableDef
 from fk_pipeline.identity import APPLIED, INSERTED, LATE, QUARANTINED, SILENT, Side
+from fk_pipeline.proof import Proof
 
 
 class TableStage(StrEnum):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any
 
-from fk_pipeline.contract import Input, Kind, Proof, Role, StageDef, TableDef
+from fk_pipeline.contract import Input, Kind, Role, StageDef, TableDef
 from fk_pipeline.identity import APPLIED, EXPIRED, INSERTED, LATE, QUARANTINED, SILENT, Side
+from fk_pipeline.proof import Proof
 
 
 class WindowStage(StrEnum):

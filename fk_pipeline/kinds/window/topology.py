@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fk_pipeline.contract import AppliedRule, Topology
+from fk_pipeline.answers import AppliedRule, Topology
 from fk_pipeline.kinds.window.spec import MERGED_REPARTITION, REUSED_SOURCE, SINGLE_STORE, WindowSpec
 
 _LEFT = "left landing files -> left_changelog -> left_table -> resolved_join"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fk_pipeline.contract import Input, Kind, Proof, Role, StageDef, TableDef
+from fk_pipeline.contract import Input, Kind, Role, StageDef, TableDef
 from fk_pipeline.identity import APPLIED, INSERTED, LATE, QUARANTINED, SILENT, Side
+from fk_pipeline.proof import Proof
 
 LEFT_ROWS, RIGHT_KEYS, MATCHED_ROWS = "left_rows", "right_keys", "matched_rows"
 """The stages, called like their main tables."""
