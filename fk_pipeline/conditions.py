@@ -1,53 +1,21 @@
-"""Evaluates conditions in Spark's SQL on rows in Arrow, as far as the answer is certainly that of Spark.
+"""Conditions on rows in Arrow that have the same answer in Spark: tests of columns, and what AND, OR and NOT make.
 
-A condition may compare columns with constants (`=`, `<`, `BETWEEN`, `IN`, `LIKE`, `IS NULL` ...) and combine them by
-AND, OR and NOT. Everything else is left to Spark: no function and no conversion is imitated.
+`conditions_of_sql` makes them of Spark's SQL.
 """
 
 from __future__ import annotations
 
-import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
-from decimal import Decimal
 from functools import reduce
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import sqlglot
-from sqlglot import exp
-from sqlglot.errors import SqlglotError
-
-from fk_pipeline.errors import LeftToSpark
-from fk_pipeline.spec.sql import DIALECT
 
 EndsOf = Callable[[str], tuple[Any, Any] | None]
 """A function from a column to its least and greatest value in some rows, timestamps in microseconds; None: unknown."""
-
-_MOST_LISTED = 1_000
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
-_DECIMAL = re.compile(r"-?[0-9]{1,18}(\.[0-9]{1,18})?")
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
-_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[ T](\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))?(Z?))?", re.ASCII)
-_DAY = 86_400_000_000
-
-_OPERATORS: dict[type[exp.Expression], str] = {
-    exp.EQ: "equal", exp.NEQ: "not_equal", exp.LT: "less", exp.LTE: "less_equal", exp.GT: "greater",
-    exp.GTE: "greater_equal",
-}  # fmt: skip
-_TWO = ({"this", "expression"},)
-_PARTS: dict[type[exp.Expression], tuple[set[str], ...]] = {
-    **dict.fromkeys([*_OPERATORS, exp.And, exp.Or, exp.Is, exp.Like], _TWO),
-    **dict.fromkeys([exp.Paren, exp.Not, exp.Column], ({"this"},)),
-    exp.Between: ({"this", "low", "high"},),
-    exp.In: ({"this", "expressions"},),
-}
-"""Per class of nodes, the parts that it may have; with any others it means something else."""
-
-_MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
 class RowTest(Protocol):
@@ -195,6 +163,12 @@ class AnyTest(_OfParts):
         return any(part.may_meet(ends) for part in self.parts)
 
 
+def fits(number: int, kind: pa.DataType) -> bool:
+    """Returns whether a type of integers has a number."""
+    most = 1 << (kind.bit_width - 1)
+    return bool(-most <= number < most)
+
+
 def integer(number: int, kind: pa.DataType | None = None) -> pa.Scalar:
     """Returns an integer in Arrow; `pa.scalar` would import pandas, which takes a third of the time of a command."""
     found = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(struct.pack("<q", number))])
@@ -216,207 +190,12 @@ def scalar(value: Any) -> pa.Scalar:
 
 def equals(column: str, number: int, kind: pa.DataType) -> RowTest:
     """Returns the condition that a column with integers has a value."""
-    if not _fits(number, kind):
+    if not fits(number, kind):
         return ListTest(column, pa.nulls(0, kind))
     return ConstantTest(column, "equal", integer(number, kind), number)
-
-
-def is_value(column: str, said: str, kind: pa.DataType) -> ConstantTest:
-    """Returns the condition that a column has a value, given as the text that Spark casts to the type of the column.
-
-    Raises:
-        LeftToSpark: it is not certain which value Spark makes of the text.
-    """
-    value, bound = _of_text(said, kind, exp.Literal.string(said))
-    return ConstantTest(column, "equal", value, bound)
 
 
 def between(column: str, low: int, high: int, kind: pa.DataType) -> RowTest:
     """Returns the condition that a column with integers is between two values, or is one of them."""
     ends = (("greater_equal", low), ("less_equal", high))
     return AllTests(tuple(ConstantTest(column, name, integer(number, kind), number) for name, number in ends))
-
-
-def parsed(text: str, kinds: Mapping[str, pa.DataType]) -> RowTest:
-    """Returns a condition in Spark's SQL.
-
-    Args:
-        text: the condition.
-        kinds: the types of the columns.
-
-    Raises:
-        LeftToSpark: the condition has anything that Spark may understand in another way.
-    """
-    if any(mark in text for mark in ("\\", "${", "--", "/*", ";")):
-        raise LeftToSpark("the condition has characters that only Spark reads")
-    try:
-        tree: Any = sqlglot.parse_one(text, dialect=DIALECT)
-    except SqlglotError:
-        raise LeftToSpark("the condition cannot be read here") from None
-    return _Reader(kinds).condition(tree)
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """Makes conditions of the nodes of a parsed one."""
-
-    kinds: Mapping[str, pa.DataType]
-
-    def condition(self, node: exp.Expression) -> RowTest:
-        given = {*_given(node)}
-        if "negate" in given:
-            return NotTest(self._positive(node, given - {"negate"}))
-        return self._positive(node, given)
-
-    def _positive(self, node: exp.Expression, given: set[str]) -> RowTest:
-        if given not in _PARTS.get(type(node), ()):
-            raise _unknown(node)
-        if isinstance(node, exp.Paren):
-            return self.condition(node.this)
-        if isinstance(node, (exp.And, exp.Or)):
-            parts = (self.condition(node.this), self.condition(node.expression))
-            return AllTests(parts) if isinstance(node, exp.And) else AnyTest(parts)
-        if isinstance(node, exp.Not):
-            return NotTest(self.condition(node.this))
-        if isinstance(node, exp.Column):
-            return self.true(node)
-        return self._comparison(node)
-
-    def _comparison(self, node: Any) -> RowTest:
-        if isinstance(node, exp.Is):
-            if not isinstance(node.expression, exp.Null):
-                raise _unknown(node)
-            return NullTest(self.column(node.this))
-        if isinstance(node, exp.Between):
-            low = self.compared(node.this, "greater_equal", node.args["low"])
-            return AllTests((low, self.compared(node.this, "less_equal", node.args["high"])))
-        if isinstance(node, exp.In):
-            if len(node.expressions) > _MOST_LISTED:
-                raise _unknown(node)
-            return AnyTest(tuple(self.compared(node.this, "equal", one) for one in node.expressions))
-        if isinstance(node, exp.Like):
-            return self.alike(node)
-        name = _OPERATORS[type(node)]
-        if isinstance(node.this, exp.Column):
-            return self.compared(node.this, name, node.expression)
-        if isinstance(node.expression, exp.Column):
-            return self.compared(node.expression, _MIRRORED.get(name, name), node.this)
-        raise _unknown(node)
-
-    def true(self, node: exp.Expression) -> RowTest:
-        column = self.column(node)
-        if not pa.types.is_boolean(self.kinds[column]):
-            raise _unknown(node)
-        return ConstantTest(column, "equal", pa.scalar(True))
-
-    def column(self, node: exp.Expression) -> str:
-        """Returns the column that a node names; Spark does not distinguish case."""
-        if not isinstance(node, exp.Column) or {*_given(node)} != {"this"} or not isinstance(node.this, exp.Identifier):
-            raise _unknown(node)
-        found = [name for name in self.kinds if name.lower() == node.name.lower()]
-        if len(found) != 1:
-            raise _unknown(node)
-        return found[0]
-
-    def alike(self, node: exp.Expression) -> RowTest:
-        column, pattern = self.column(node.this), node.expression
-        text = isinstance(pattern, exp.Literal) and pattern.is_string
-        if not (text and pa.types.is_string(self.kinds[column])):
-            raise _unknown(node)
-        return PatternTest(column, pattern.this)
-
-    def compared(self, column: exp.Expression, name: str, constant: exp.Expression) -> RowTest:
-        place = self.column(column)
-        value, bound = _constant(constant, self.kinds[place])
-        return ConstantTest(place, name, value, bound)
-
-
-def _given(node: exp.Expression) -> list[str]:
-    return [name for name, value in node.args.items() if value is not None and value is not False and value != []]
-
-
-def _unknown(node: exp.Expression) -> LeftToSpark:
-    return LeftToSpark(f"'{node.sql(DIALECT)}' is evaluated by Spark only")
-
-
-def _constant(node: exp.Expression, kind: pa.DataType) -> tuple[pa.Scalar, Any]:
-    """Returns a constant in the type of the column that it is compared with, and as `EndsOf` has it."""
-    sign = ""
-    inner = node
-    if isinstance(node, exp.Neg):
-        sign, inner = "-", node.this
-    if isinstance(inner, exp.Boolean) and not sign and pa.types.is_boolean(kind):
-        return pa.scalar(bool(inner.this)), None
-    typed = _typed_text(inner)
-    if typed is not None and not sign:
-        return _moment(typed[1], kind, node, typed[0])
-    if not isinstance(inner, exp.Literal):
-        raise _unknown(node)
-    text = sign + inner.this
-    if inner.is_string:
-        if sign:
-            raise _unknown(node)
-        return _of_text(text, kind, node)
-    return _of_number(text, kind, node)
-
-
-def _typed_text(node: exp.Expression) -> tuple[str, str] | None:
-    """Returns type and text of a literal such as DATE '2026-01-01'."""
-    if type(node) is not exp.Cast or not isinstance(node.this, exp.Literal) or not node.this.is_string:
-        return None
-    kind = node.to.sql(DIALECT).upper()
-    return (kind, node.this.this) if kind in ("DATE", "TIMESTAMP") else None
-
-
-def _of_text(text: str, kind: pa.DataType, node: exp.Expression) -> tuple[pa.Scalar, Any]:
-    if pa.types.is_string(kind):
-        return _text(text), text
-    if pa.types.is_integer(kind) and _INTEGER.fullmatch(text):
-        return _of_number(text, kind, node)
-    return _moment(text, kind, node, "")
-
-
-def _of_number(text: str, kind: pa.DataType, node: exp.Expression) -> tuple[pa.Scalar, Any]:
-    if pa.types.is_integer(kind) and _INTEGER.fullmatch(text):
-        number = int(text)
-        if _fits(number, kind):
-            return integer(number, kind), number
-    elif pa.types.is_float64(kind) and _DECIMAL.fullmatch(text):
-        return pa.scalar(float(text), kind), None
-    elif pa.types.is_decimal(kind) and _DECIMAL.fullmatch(text):
-        value = Decimal(text)
-        exponent = value.as_tuple().exponent
-        assert isinstance(exponent, int)
-        if -exponent <= kind.scale and value.adjusted() < kind.precision - kind.scale:
-            return pa.scalar(value, kind), None
-    raise _unknown(node)
-
-
-def _fits(number: int, kind: pa.DataType) -> bool:
-    most = 1 << (kind.bit_width - 1)
-    return bool(-most <= number < most)
-
-
-def _moment(text: str, kind: pa.DataType, node: exp.Expression, declared: str) -> tuple[pa.Scalar, Any]:
-    """Returns a date or time; `declared` is the type that the constant has of itself."""
-    try:
-        if pa.types.is_date32(kind) and declared in ("", "DATE") and _DATE.fullmatch(text):
-            return pa.scalar(date.fromisoformat(text), kind), None
-        match = _TIME.fullmatch(text)
-        zoned = pa.types.is_timestamp(kind) and kind.tz is not None
-        if match and zoned and declared in ("", "TIMESTAMP"):
-            return _micros(match, kind)
-        if match and pa.types.is_timestamp(kind) and not zoned and declared == "" and not match[6]:
-            return _micros(match, kind)
-    except ValueError:
-        pass
-    raise _unknown(node)
-
-
-def _micros(match: re.Match[str], kind: pa.DataType) -> tuple[pa.Scalar, int]:
-    hour, minute, second = (int(match[i] or 0) for i in (2, 3, 4))
-    if hour > 23 or minute > 59 or second > 59:
-        raise ValueError(match[0])
-    days = date.fromisoformat(match[1]).toordinal() - date(1970, 1, 1).toordinal()
-    micros = days * _DAY + ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((match[5] or "").ljust(6, "0") or 0)
-    return integer(micros, kind), micros

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from fk_pipeline.conditions import RowTest, parsed
+from fk_pipeline.conditions import RowTest
+from fk_pipeline.conditions_of_sql import parsed
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.spec import PipelineSpec

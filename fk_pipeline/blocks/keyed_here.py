@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fk_pipeline.arrow_text import json_lines
-from fk_pipeline.conditions import AllTests, ConstantTest, ListTest, RowTest, is_value
+from fk_pipeline.conditions import AllTests, ConstantTest, ListTest, RowTest
+from fk_pipeline.conditions_of_sql import is_value
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import INTEGERS

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.arrow_text import csv_rows, json_lines, json_text, time_text
 from fk_pipeline.blocks.hashing import row_hash
 from fk_pipeline.blocks.hashing_here import row_digests
-from fk_pipeline.conditions import parsed
+from fk_pipeline.conditions_of_sql import parsed
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.export import json_rows, texts, write

@@ -21,7 +21,7 @@ from fk_pipeline.blocks.refresh.tables import is_compared_as_stored
 from fk_pipeline.blocks.select.block import Alias
 from fk_pipeline.blocks.select.trees import named
 from fk_pipeline.blocks.select.written import expression_over
-from fk_pipeline.conditions import parsed
+from fk_pipeline.conditions_of_sql import parsed
 from fk_pipeline.effects import RowSet
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.frames import sql_over

@@ -30,7 +30,8 @@ from fk_pipeline.blocks.keyed_here import (
     whole_rows,
 )
 from fk_pipeline.blocks.story import JsonRow
-from fk_pipeline.conditions import AllTests, AnyTest, NotTest, NullTest, RowTest, is_value
+from fk_pipeline.conditions import AllTests, AnyTest, NotTest, NullTest, RowTest
+from fk_pipeline.conditions_of_sql import is_value
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.identity import OF_PAIRS, SIDES, Side
 from fk_pipeline.kinds.foreign_key import tables as k

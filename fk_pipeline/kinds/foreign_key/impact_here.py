@@ -9,7 +9,8 @@ import pyarrow as pa
 from fk_pipeline.arrow_text import as_numbers
 from fk_pipeline.blocks.keyed_here import Tables, typed_key, under
 from fk_pipeline.blocks.story import JsonRow
-from fk_pipeline.conditions import NotTest, NullTest, RowTest, is_value
+from fk_pipeline.conditions import NotTest, NullTest, RowTest
+from fk_pipeline.conditions_of_sql import is_value
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
