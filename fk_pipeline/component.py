@@ -26,8 +26,7 @@ from fk_pipeline.definitions import definitions_with, resources_of
 from fk_pipeline.errors import PipelineFileError, UsageError
 from fk_pipeline.scaffold.kinds import write_first
 from fk_pipeline.spec import PipelineSpec, Settings, load_spec
-from fk_pipeline.spec.load import merged
-from fk_pipeline.spec.project import pipeline_files, refuse_same_name
+from fk_pipeline.spec.project import merged, pipeline_files, refuse_same_name
 
 _OF_DAGSTER = ("defs.yaml", "defs.yml", "component.yaml")
 """Files in the folder of a component that are no pipelines, whatever is in them."""

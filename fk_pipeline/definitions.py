@@ -27,8 +27,14 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.names import source_keys
 from fk_pipeline.spec import PipelineSpec, Settings, load_spec
-from fk_pipeline.spec.load import all_automated, merged, named_pipelines, with_inline
-from fk_pipeline.spec.project import pipeline_files, refuse_same_name
+from fk_pipeline.spec.project import (
+    all_automated,
+    merged,
+    named_pipelines,
+    pipeline_files,
+    refuse_same_name,
+    with_inline,
+)
 
 warnings.filterwarnings("ignore", "Parameter .backfill_policy.", BetaWarning)
 

@@ -17,7 +17,7 @@ from fk_pipeline.identity import (
     BatchId,
 )
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.load import merged
+from fk_pipeline.spec.project import merged
 from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.store import LEDGER_TABLES
 from fk_pipeline.store.lease import lease

@@ -16,7 +16,7 @@ from fk_pipeline.identity import BatchId, BatchRange, Side
 from fk_pipeline.opened import OpenPipeline
 from fk_pipeline.passes import Pass, PassProgress, chosen_stages, empty_batches, ranges_of, run_stages
 from fk_pipeline.spec import load_spec
-from fk_pipeline.spec.load import results_read, with_inline
+from fk_pipeline.spec.project import results_read, with_inline
 from fk_pipeline.store.lease import lease
 
 if TYPE_CHECKING:

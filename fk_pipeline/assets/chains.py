@@ -45,7 +45,7 @@ from fk_pipeline.resources.names import (
 )
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.edited import with_known_types
-from fk_pipeline.spec.load import results_read
+from fk_pipeline.spec.project import results_read
 from fk_pipeline.store.waiting import hearing
 
 _BEFORE = "before"

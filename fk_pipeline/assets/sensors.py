@@ -29,7 +29,7 @@ from fk_pipeline.resources import LandingZoneResource
 from fk_pipeline.resources.names import DUE_TAG, FILE_TAG, RANGE_FIRST, RANGE_LAST, SourceKeys, partitions_name
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.edited import as_it_is_now, edited_files, text_of
-from fk_pipeline.spec.load import results_read
+from fk_pipeline.spec.project import results_read
 from fk_pipeline.store.ledger import Ledger
 
 ENDED_BADLY = (DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED)

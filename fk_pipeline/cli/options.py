@@ -76,7 +76,7 @@ def project_of_command(named: Sequence[Path], *, inline: bool = True) -> Project
 def share_session(project: Project) -> None:
     """Starts Spark with the settings of several pipelines together; each starts its own if it is alone."""
     from fk_pipeline.spec import load_spec
-    from fk_pipeline.spec.load import merged
+    from fk_pipeline.spec.project import merged
 
     files = [file for file in project.files if file not in project.wrong]
     if len(project.files) > 1 and files:

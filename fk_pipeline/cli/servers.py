@@ -43,7 +43,7 @@ def up(
     """Starts Dagster's webserver and daemon and a warm Spark, recovers runs that died, and returns."""
     from fk_pipeline.servers.up import Ports, home_of
     from fk_pipeline.servers.up import up as start
-    from fk_pipeline.spec.load import named_pipelines
+    from fk_pipeline.spec.project import named_pipelines
 
     given, ports = pipelines or named_pipelines(), Ports(port, spark_port)
     started = start(given, home_of(home), ports, spark=spark, sensors=sensors, told=say)
@@ -91,7 +91,7 @@ def spark(
     """Starts or ends a warm Spark alone, which every command and 'up' find; or lists those of the user."""
     from fk_pipeline.environment.warm_spark import warm_sparks
     from fk_pipeline.servers.up import home_of, served, start_spark, stop_spark
-    from fk_pipeline.spec.load import named_pipelines
+    from fk_pipeline.spec.project import named_pipelines
 
     if action is not SparkAction.START and pipelines:
         raise UsageError(f"'spark {action}' takes no pipeline", fix=f"fk-pipeline spark {action}")

@@ -44,7 +44,7 @@ def doctor(
     from fk_pipeline.cli.doctor import check_pipeline
     from fk_pipeline.environment.doctor import check_environment
     from fk_pipeline.spec import load_spec
-    from fk_pipeline.spec.load import with_inline
+    from fk_pipeline.spec.project import with_inline
 
     if pipeline is None:
         checks = check_environment()

@@ -19,8 +19,7 @@ from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.servers.processes import answers
 from fk_pipeline.session import comparable_conf, session_conf, with_class_archive
 from fk_pipeline.spec import load_spec
-from fk_pipeline.spec.load import merged, named_pipelines
-from fk_pipeline.spec.project import pipeline_files
+from fk_pipeline.spec.project import merged, named_pipelines, pipeline_files
 
 CONNECT_SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 

@@ -24,8 +24,7 @@ from fk_pipeline.servers.processes import Server, Servers, answers, wait_for
 from fk_pipeline.servers.recover import Found, end_workers, recover
 from fk_pipeline.session import comparable_conf
 from fk_pipeline.spec import PipelineSpec, load_spec
-from fk_pipeline.spec.load import merged
-from fk_pipeline.spec.project import pipeline_files, refuse_same_name, refuse_same_tables
+from fk_pipeline.spec.project import merged, pipeline_files, refuse_same_name, refuse_same_tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any, TypeAlias, get_args, get_origin
+from typing import Any, TypeAlias
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from fk_pipeline.contract import loaded
 from fk_pipeline.errors import PipelineFileError, escaped
 from fk_pipeline.kinds.registry import FIRST, KINDS, OF_INLINE, kind_named
 from fk_pipeline.spec.base import as_tuple
 from fk_pipeline.spec.inputs import INPUT_NAME
 from fk_pipeline.spec.model import PipelineSpec
 from fk_pipeline.spec.paths import inline_of, inline_reference, place_of
+from fk_pipeline.spec.problems import described, line_of, within
 from fk_pipeline.spec.results import REPLACED, as_input, schema_of
-from fk_pipeline.spec.settings import Settings
 from fk_pipeline.spec.sql import body_of
 from fk_pipeline.spec.yaml_text import YamlTextError, load_yaml
-
-KEYS_TOLD = 8
-"""The largest number of keys of a mapping that an error lists."""
 
 _OF_LOADER = ("file", "texts", "own_settings")
 """The fields of a pipeline that no file may have."""
@@ -56,13 +50,13 @@ def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
     document = load_document(whole, texts)
     for key in _OF_LOADER:
         if key in document:
-            raise PipelineFileError(f"unknown key {key!r}", where=f"{whole}:{_line_of(document, (key,))}")
+            raise PipelineFileError(f"unknown key {key!r}", where=f"{whole}:{line_of(document, (key,))}")
     given = _pipeline_of(document, whole, of) if of else document
     try:
         read = {} if of else _read_elsewhere(document, path, read_by, texts)
         return PipelineSpec.model_validate({**given, "file": path, **read, "texts": tuple(texts.items())})
     except ValidationError as error:
-        problems = [_describe(e, document, of) for e in error.errors()]
+        problems = [described(e, document, of) for e in error.errors()]
     lines = [f"{escaped(str(whole))}:{line}: {message}" for line, message in sorted(problems)]
     raise PipelineFileError("\n".join(lines))
 
@@ -85,22 +79,6 @@ def inline_files(document: Mapping[Any, Any], file: Path) -> list[Path]:
     return [inline_reference(file, name) for name, given in inputs if _is_inline(name, given)]
 
 
-def with_inline(specs: Iterable[PipelineSpec]) -> list[PipelineSpec]:
-    """Returns pipelines, and before each the pipelines of its inline inputs, with its settings; none of them twice.
-
-    Raises:
-        PipelineFileError, StateError: as `load_spec`.
-    """
-    found: dict[Path, PipelineSpec] = {}
-    for spec in specs:
-        for side in spec.sides:
-            file = inline_reference(spec.file, side)
-            if spec.side(side).pipeline == file.name and file.resolve() not in found:
-                found[file.resolve()] = load_spec(file).with_settings(**spec.own_settings)
-        found[spec.file.resolve()] = spec
-    return list(found.values())
-
-
 def _is_inline(name: Any, given: Any) -> bool:
     """Returns whether an entry of `inputs` is an input that is given inline."""
     named = isinstance(name, str) and INPUT_NAME.fullmatch(name) is not None
@@ -119,7 +97,7 @@ def _pipeline_of(document: Mapping[Any, Any], file: Path, name: str) -> dict[str
         inline = [one.name for one in inline_files(document, file)]
         raise PipelineFileError(
             f"{file.name} has no inline input {name!r}",
-            where=f"{file}:{_line_of(document, ('inputs', name))}",
+            where=f"{file}:{line_of(document, ('inputs', name))}",
             why="FILE#INPUT names the pipeline of an input that a query gives with a path",
             fix=f"one of {', '.join(inline)}" if inline else f"name a file: {_file_of(given) or file}",
         )
@@ -231,11 +209,11 @@ def _as_table(document: Any, place: tuple[str, ...], path: Path) -> dict[str, An
         if key in given and key not in ("key", "table"):
             raise PipelineFileError(
                 f"{place[-1]}: {key!r} is given by the table",
-                where=f"{path}:{_line_of(document, (*place, key))}",
+                where=f"{path}:{line_of(document, (*place, key))}",
                 fix=f"leave out {key}, or table",
             )
     rest = {key: value for key, value in given.items() if key != "table"}
-    where = f"{path}:{_line_of(document, (*place, 'table'))}"
+    where = f"{path}:{line_of(document, (*place, 'table'))}"
     return {**rest, "path": given["table"], "format": "delta", "schema": schema_of(path.parent, given["table"], where)}
 
 
@@ -255,12 +233,12 @@ def _with_result(
         StateError: the result cannot be opened.
     """
     given, name = _at(document, place), place[-1]
-    where = f"{path}:{_line_of(document, (*place, 'pipeline'))}"
+    where = f"{path}:{line_of(document, (*place, 'pipeline'))}"
     for key in REPLACED:
         if key in given:
             raise PipelineFileError(
                 f"{name}: {key!r} is given by the result of {given['pipeline']}",
-                where=f"{path}:{_line_of(document, (*place, key))}",
+                where=f"{path}:{line_of(document, (*place, key))}",
                 fix=f"leave out {key}, or pipeline",
             )
     other = path.parent / given["pipeline"]
@@ -295,7 +273,7 @@ def _with_query(document: Any, path: Path, texts: Texts) -> dict[str, Any]:
     try:
         return {"query": _read(path.parent / query.strip(), texts)}
     except (OSError, UnicodeDecodeError) as error:
-        where = f"{path}:{_line_of(document, ('query',))}"
+        where = f"{path}:{line_of(document, ('query',))}"
         raise PipelineFileError(f"the query {query.strip()} cannot be read: {error}", where=where) from None
 
 
@@ -312,7 +290,7 @@ def _with_suites(document: Any, path: Path, texts: Texts) -> dict[str, Any]:
         if not isinstance(suite, str):
             continue
         file = path.parent / suite
-        where = f"{path}:{_line_of(document, ('expectations', table))}"
+        where = f"{path}:{line_of(document, ('expectations', table))}"
         try:
             content = load_yaml(_read(file, texts), typ="safe")
         except (OSError, UnicodeDecodeError, YamlTextError) as error:
@@ -332,94 +310,6 @@ def _with_suites(document: Any, path: Path, texts: Texts) -> dict[str, Any]:
     return {"expectations": found}
 
 
-def _describe(error: Any, document: Any, inline: str = "") -> tuple[int, str]:
-    """Returns line and message of one pydantic error.
-
-    Args:
-        error: the error.
-        document: the file.
-        inline: the input of the file whose pipeline has the error; empty: the pipeline of the file.
-    """
-    context = error.get("ctx") or {}
-    loc = _within(tuple(error["loc"]) + tuple(context.get("path", ())), inline)
-    shown = ".".join(str(part) for part in loc if not isinstance(part, int))
-    kind, got = error["type"], error.get("input")
-    if kind == "pipeline_file":
-        message = f"{shown}: {context['message']}" if shown else context["message"]
-    elif kind == "missing":
-        message = f"{shown!r} is missing"
-    elif kind == "extra_forbidden":
-        message = f"unknown key {shown!r}{_suggestion(loc, document)}"
-    elif kind in ("model_type", "model_attributes_type", "dict_type"):
-        message = f"{shown}: {got!r} is not possible; it must be a mapping{_keys(loc, document)}"
-    elif kind == "literal_error":
-        message = f"{shown}: {got!r} is not possible; it must be {context['expected']}"
-    elif kind == "string_pattern_mismatch":
-        message = f"{shown}: {got!r} must start with a letter a-z and go on with a-z, 0-9 and _"
-    else:
-        message = f"{shown}: {error['msg']}, not {got!r}"
-    return _line_of(document, loc), message
-
-
-def _within(loc: tuple[Any, ...], inline: str) -> tuple[Any, ...]:
-    """Returns the place in the file of a place in the pipeline of an inline input."""
-    return ("inputs", inline, *loc[1:]) if inline and loc[:1] == ("input",) else loc
-
-
-def _keys(loc: tuple[Any, ...], document: Any) -> str:
-    """Returns the keys of a small mapping at a path of the document, as `: {before: ..., after: ...}`."""
-    model = _model_at(loc, document)
-    names = [] if model is None else _keys_of(model)
-    return f": {{{', '.join(f'{name}: ...' for name in names)}}}" if 0 < len(names) <= KEYS_TOLD else ""
-
-
-def _suggestion(loc: tuple[Any, ...], document: Any) -> str:
-    model = _model_at(loc[:-1], document)
-    if model is None:
-        return ""
-    known = sorted(_keys_of(model))
-    close = difflib.get_close_matches(str(loc[-1]), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; possible are {', '.join(known)}"
-
-
-def _keys_of(model: type[BaseModel]) -> list[str]:
-    """Returns the keys that a file may give for a model, without what only the loader sets."""
-    return [field.alias or name for name, field in model.model_fields.items() if not field.exclude]
-
-
-def _model_at(loc: tuple[Any, ...], document: Any) -> type[BaseModel] | None:
-    """Returns the model of the mapping at a path of the document; None if it has none."""
-    kind = document.get("kind", FIRST)
-    model: Any = loaded(kind_named(kind).spec) if kind in KINDS else PipelineSpec
-    for part in loc:
-        if get_origin(model) is dict:  # of mappings by any names
-            model = get_args(model)[1]
-        elif _is_model(model):
-            field = model.model_fields.get(str(part))
-            model = None if field is None else field.annotation
-        else:
-            return None
-    found: type[BaseModel] | None = model if _is_model(model) else None
-    return found
-
-
-def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _line_of(node: Any, loc: tuple[Any, ...]) -> int:
-    """Returns the line, from 1, of the deepest part of `loc` that exists in the document."""
-    line = 1
-    for part in loc:
-        try:
-            marks: Any = node.lc
-            position = marks.key(part) if isinstance(node, dict) else marks.item(part)
-            line, node = position[0] + 1, node[part]
-        except (AttributeError, KeyError, IndexError, TypeError):
-            break
-    return line
-
-
 def file_and_line(file: Path, key: str, text: str) -> str:
     """Returns `file:line` of a text under a key of a pipeline file, given as `left.foreign_key`.
 
@@ -431,40 +321,9 @@ def file_and_line(file: Path, key: str, text: str) -> str:
     except PipelineFileError:
         return str(whole)
     node: Any = document
-    path: list[str | int] = [*_within(tuple(key.split(".")), of)]
+    path: list[str | int] = [*within(tuple(key.split(".")), of)]
     for part in path:
         node = node.get(part) if isinstance(node, dict) else None
     if isinstance(node, list):
         path += [i for i, one in enumerate(node) if text in (str(one), body_of(str(one)))][:1]
-    return f"{whole}:{_line_of(document, tuple(path))}"
-
-
-def named_pipelines(environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """Returns the files and folders that FK_PIPELINES names, separated like PATH."""
-    return [Path(part) for part in environment.get("FK_PIPELINES", "").split(os.pathsep) if part]
-
-
-def all_automated(environment: Mapping[str, str] = os.environ) -> bool:
-    """Returns whether FK_AUTOMATION says that all pipelines of Dagster's code location have `automation`."""
-    return environment.get("FK_AUTOMATION", "off") == "on"
-
-
-def results_read(spec: PipelineSpec) -> list[Path]:
-    """Returns the files of the pipelines whose results a pipeline reads directly, one per input that is a result."""
-    named = (spec.side(side).pipeline for side in spec.sides)
-    return [(spec.file.parent / one).resolve() for one in named if one is not None]
-
-
-def merged(specs: Sequence[PipelineSpec]) -> Settings:
-    """Returns the Spark settings of pipelines that share a session.
-
-    Of different values for a name in `spark`, the last counts; of `driver_memory` and `shuffle_partitions`, the first.
-    If a pipeline has sensitive columns, data that Spark spills to disk is encrypted, unless a pipeline sets otherwise.
-    """
-    each = [spec.settings for spec in specs]
-    encrypted = {"spark.io.encryption.enabled": "true"} if any(spec.has_sensitive for spec in specs) else {}
-    return Settings(
-        spark=encrypted | {name: value for one in each for name, value in one.spark.items()},
-        driver_memory=next((one.driver_memory for one in each if one.driver_memory), None),
-        shuffle_partitions=next((one.shuffle_partitions for one in each if one.shuffle_partitions), None),
-    )
+    return f"{whole}:{line_of(document, tuple(path))}"

@@ -1,4 +1,4 @@
-"""Several pipelines as one project: their files, that each has a name of its own, and the order in which they run."""
+"""Several pipelines as one project: their files, each with a name of its own, what reads what, and what they share."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 from fk_pipeline.errors import FkPipelineError, PipelineFileError
 from fk_pipeline.kinds.registry import kinds
-from fk_pipeline.spec.load import document_of, inline_files, load_spec, results_read
+from fk_pipeline.spec.load import document_of, inline_files, load_spec
 from fk_pipeline.spec.model import PipelineSpec
-from fk_pipeline.spec.paths import inline_of
+from fk_pipeline.spec.paths import inline_of, inline_reference
+from fk_pipeline.spec.settings import Settings
 from fk_pipeline.spec.yaml_text import load_yaml
 
 NAMED_INPUTS = "inputs"
@@ -87,6 +88,53 @@ def pipeline_files(named: Sequence[Path], *, inline: bool = True) -> list[Path]:
     parts = {file: inline_files(_read(file), file) for file in found}
     taken = {one for some in parts.values() for one in some}
     return [one for file in found if file not in taken for one in (*parts[file], file)]
+
+
+def named_pipelines(environment: Mapping[str, str] = os.environ) -> list[Path]:
+    """Returns the files and folders that FK_PIPELINES names, separated like PATH."""
+    return [Path(part) for part in environment.get("FK_PIPELINES", "").split(os.pathsep) if part]
+
+
+def all_automated(environment: Mapping[str, str] = os.environ) -> bool:
+    """Returns whether FK_AUTOMATION says that all pipelines of Dagster's code location have `automation`."""
+    return environment.get("FK_AUTOMATION", "off") == "on"
+
+
+def with_inline(specs: Iterable[PipelineSpec]) -> list[PipelineSpec]:
+    """Returns pipelines, and before each the pipelines of its inline inputs, with its settings; none of them twice.
+
+    Raises:
+        PipelineFileError, StateError: as `load_spec`.
+    """
+    found: dict[Path, PipelineSpec] = {}
+    for spec in specs:
+        for side in spec.sides:
+            file = inline_reference(spec.file, side)
+            if spec.side(side).pipeline == file.name and file.resolve() not in found:
+                found[file.resolve()] = load_spec(file).with_settings(**spec.own_settings)
+        found[spec.file.resolve()] = spec
+    return list(found.values())
+
+
+def results_read(spec: PipelineSpec) -> list[Path]:
+    """Returns the files of the pipelines whose results a pipeline reads directly, one per input that is a result."""
+    named = (spec.side(side).pipeline for side in spec.sides)
+    return [(spec.file.parent / one).resolve() for one in named if one is not None]
+
+
+def merged(specs: Sequence[PipelineSpec]) -> Settings:
+    """Returns the Spark settings of pipelines that share a session.
+
+    Of different values for a name in `spark`, the last counts; of `driver_memory` and `shuffle_partitions`, the first.
+    If a pipeline has sensitive columns, data that Spark spills to disk is encrypted, unless a pipeline sets otherwise.
+    """
+    each = [spec.settings for spec in specs]
+    encrypted = {"spark.io.encryption.enabled": "true"} if any(spec.has_sensitive for spec in specs) else {}
+    return Settings(
+        spark=encrypted | {name: value for one in each for name, value in one.spark.items()},
+        driver_memory=next((one.driver_memory for one in each if one.driver_memory), None),
+        shuffle_partitions=next((one.shuffle_partitions for one in each if one.shuffle_partitions), None),
+    )
 
 
 def _yaml_files(folder: Path) -> list[Path]:

@@ -51,7 +51,8 @@ if sys.argv[2] == "fk_pipeline.servers.spark":
     from fk_pipeline.environment.spark_token import dagster_home, new_token
     from fk_pipeline.environment.warm_spark import record_warm
     from fk_pipeline.session import comparable_conf
-    from fk_pipeline.spec.load import load_spec, merged, named_pipelines
+    from fk_pipeline.spec.load import load_spec
+    from fk_pipeline.spec.project import merged, named_pipelines
     new_token(int(sys.argv[-1]))
     settings = comparable_conf(merged([load_spec(file) for file in named_pipelines()]))
     record_warm("sc://127.0.0.1:" + sys.argv[-1], dagster_home(), settings)

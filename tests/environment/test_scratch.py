@@ -19,7 +19,7 @@ from fk_pipeline.environment.process import ProcessIdentity
 from fk_pipeline.errors import EnvironmentNotFit
 from fk_pipeline.session import session_conf
 from fk_pipeline.spec import Settings, load_spec
-from fk_pipeline.spec.load import merged
+from fk_pipeline.spec.project import merged
 
 MAKES = "from fk_pipeline.environment.scratch import scratch_folder as f; print(f(), flush=True); input()"
 PIPELINE = """\

@@ -14,8 +14,8 @@ from fk_pipeline.engine.fingerprints import fingerprints
 from fk_pipeline.errors import PipelineFileError, UsageError
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.edited import as_it_is_now
-from fk_pipeline.spec.load import file_and_line, results_read, with_inline
-from fk_pipeline.spec.project import pipeline_files, project_of
+from fk_pipeline.spec.load import file_and_line
+from fk_pipeline.spec.project import pipeline_files, project_of, results_read, with_inline
 
 REVENUE = """\
 name: revenue
