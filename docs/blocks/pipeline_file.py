@@ -20,7 +20,7 @@ from fk_pipeline.kinds.aggregate import spec as aggregate
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.registry import KINDS, kind_named
 from fk_pipeline.kinds.window import spec as window
-from fk_pipeline.spec import inputs, join, model, settings
+from fk_pipeline.spec import formats, inputs, join, model, settings
 from fk_pipeline.spec.model import registered
 
 MORE = {
@@ -66,7 +66,7 @@ MORE = {
 
 
 VALUES = {
-    "SideSpec.format": one_of((*inputs.FORMATS, "module:Class")),
+    "SideSpec.format": one_of((*formats.FORMATS, "module:Class")),
     "Settings.freshness": "text, or a mapping of `error_after` and `warn_after` to texts",
 }
 """What may stand there, where the type does not tell."""
@@ -76,7 +76,7 @@ def blocks() -> dict[str, str]:
     """The tables, by the names of their blocks."""
     left, right = _keys(inputs.LeftSpec), _keys(inputs.SideSpec)
     foreign_key = {name: field for name, field in left.items() if name not in right}
-    said = {"pipeline": _keys(model.PipelineSpec), "settings": _keys(settings.Settings), "csv": _keys(inputs.CsvSpec)}
+    said = {"pipeline": _keys(model.PipelineSpec), "settings": _keys(settings.Settings), "csv": _keys(formats.CsvSpec)}
     said["join"] = {name: row for name, row in _keys(join.JoinSpec).items() if name not in said["pipeline"]}
     said |= {f"kind {name}": _own_keys(loaded(kind_named(name).spec)) for name in KINDS}
     said["own expectation"] = _keys(settings.OwnExpectation)

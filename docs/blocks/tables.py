@@ -9,7 +9,7 @@ from blocks.sample import SPEC
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.kinds.foreign_key import tables
 from fk_pipeline.spec import SideSpec
-from fk_pipeline.spec.inputs import FORMATS
+from fk_pipeline.spec.formats import FORMATS
 from fk_pipeline.store import schemas
 from fk_pipeline.store.ledger import entries
 

@@ -21,7 +21,7 @@ from fk_pipeline.cdc.records import BAD, EVENT, TRUNCATE
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
 from fk_pipeline.spec.failing import STOPPING, Evaluator
-from fk_pipeline.spec.inputs import COMMITTED_AT
+from fk_pipeline.spec.formats import COMMITTED_AT
 from fk_pipeline.spec.sql import parse_expression, text
 from fk_pipeline.store import schemas as s
 

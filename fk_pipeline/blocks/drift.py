@@ -19,7 +19,7 @@ from fk_pipeline.effects import Counts
 from fk_pipeline.errors import SchemaChangedError
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.deletes import may_say_deletes, names_operation
-from fk_pipeline.spec.inputs import PLAIN
+from fk_pipeline.spec.formats import PLAIN
 from fk_pipeline.spec.sql import parse_expression, text
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.fields import MOST_FIELDS_KEPT, NOT_COMPARED

@@ -28,7 +28,7 @@ from fk_pipeline.scaffold.names import ENDINGS_READ, table_of
 from fk_pipeline.scaffold.sampled import MOST_RECORDS, Sample, present_in, sample_of
 from fk_pipeline.scaffold.shapes import DEBEZIUM, ROWS, Line, line_of
 from fk_pipeline.scaffold.types import of_connect, of_values
-from fk_pipeline.spec.inputs import CsvSpec
+from fk_pipeline.spec.formats import CsvSpec
 
 UNAVAILABLE = "__debezium_unavailable_value"
 

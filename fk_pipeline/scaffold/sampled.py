@@ -13,7 +13,7 @@ from fk_pipeline.scaffold.deletes import marked_deleted
 from fk_pipeline.scaffold.key import Guess, guessed_key
 from fk_pipeline.scaffold.names import may_be_bare
 from fk_pipeline.scaffold.types import Inferred
-from fk_pipeline.spec.inputs import PLAIN
+from fk_pipeline.spec.formats import PLAIN
 from fk_pipeline.spec.sql import SqlTextError, parse_columns, quote
 
 MOST_RECORDS = 50_000

@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any
 
 from fk_pipeline.scaffold.nested import decimal_of, nested
-from fk_pipeline.spec.inputs import LogicalType
+from fk_pipeline.spec.formats import LogicalType
 from fk_pipeline.spec.sql import FORBIDDEN_IN_NAMES, quote
 
 

@@ -5,27 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from fk_pipeline.spec.base import Frozen, StringList, Strings, problem
 from fk_pipeline.spec.clock import WALL, Clock, Zone
 from fk_pipeline.spec.described import of_columns
-from fk_pipeline.spec.sql import (
-    KEY_TYPES_REFUSED,
-    Column,
-    Expression,
-    SqlTextError,
-    parse_columns,
-    parse_expression,
-    refuse_moments,
+from fk_pipeline.spec.formats import BY_COMMIT, CHANGE_TYPE, COMMITTED_AT, CsvSpec, FormatName, LogicalType
+from fk_pipeline.spec.input_checks import (
+    check_condition,
+    check_key,
+    check_options,
+    check_row_expression,
+    check_valid_from,
 )
+from fk_pipeline.spec.sql import Column, SqlTextError, parse_columns
 
 SINCE = "_fk_valid_from"
 """Column: the time since which a version of a row holds; `store.schemas.VALID_FROM`."""
@@ -35,27 +30,6 @@ CLOCK = "clock"
 
 CLOCK_TIMES = "at TIMESTAMP, day DATE"
 """The columns that a query reads of a clock."""
-
-FORMATS = ("csv", "debezium", "delta", "dms", "maxwell", "parquet", "rows")
-"""Formats that this version reads; `fk_pipeline.cdc` has one class for each."""
-
-PLAIN = ("csv", "parquet", "rows")
-"""The formats whose records are rows, where only a column can name the operation."""
-
-NAMING_TABLES = ("debezium", "maxwell")
-"""The formats whose records name their table."""
-
-CHANGE_TYPE = "_change_type"
-"""The column with the operation in the change feed of a Delta table."""
-
-BY_COMMIT = ("_commit_version", "_commit_timestamp")
-"""The columns of a change feed of Delta that all rows of a commit have in common."""
-
-COMMITTED_AT = "committed_at"
-"""The word for the time at which the source committed a change."""
-
-TELLING_TIMES = ("debezium", "dms", "maxwell")
-"""The formats whose records tell that time."""
 
 PLACEHOLDER = "?"
 """The placeholder that `init` writes for a `key` or a `foreign_key` that the samples do not tell."""
@@ -69,24 +43,37 @@ EVENT_COLUMN = Column("event", "STRING")
 INPUT_NAME = re.compile(r"[a-z][a-z0-9_]*")
 """The name of an input, where a pipeline file gives it one."""
 
-OWN_FORMAT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
-"""A format of the user's: `module:Class`."""
+
+@cache
+def _parsed(schema: str) -> tuple[Column, ...]:
+    return parse_columns(schema)
 
 
-class CsvSpec(Frozen):
-    """How CSV files are written; without a header the columns are those of the schema, in its order."""
-
-    delimiter: str = Field(default=",", pattern=r'^[^"\r\n]$')
-    """The character between two fields."""
-    header: bool | None = None
-    """Whether the first line has names; default: yes for `csv`, no for `dms`."""
-    null_text: str = ""
-    """A text that stands for null, as an empty field without quotes does."""
+def _there_are(info: ValidationInfo) -> str:
+    """Returns the columns of the schema as a part of an error; empty if the schema is wrong itself."""
+    try:
+        return f"; there are {', '.join(column.name for column in _parsed(info.data.get('schema_', '')))}"
+    except SqlTextError:
+        return ""
 
 
-LogicalType = Literal["decimal_bytes", "epoch_days", "epoch_seconds", "epoch_millis", "epoch_micros", "epoch_nanos"]
-_READ_INTO = {"decimal_bytes": "DECIMAL", "epoch_days": "DATE"}
-"""Per logical type, the beginning of the types that it is read into; the others are read into timestamps."""
+def _names_event(schema: str) -> bool:
+    return any(column.name.lower() == EVENT_COLUMN.name for column in _parsed(schema))
+
+
+def _key_said(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    if PLACEHOLDER in value:
+        raise problem(
+            f"{PLACEHOLDER!r} stands for a key that is not known yet: write the column, or the list of columns, "
+            f"whose values identify a row ('key: order_id', 'key: [order_id, line_no]'){_there_are(info)}. Of two "
+            "rows with one key the later replaces the earlier; for rows that nothing identifies, write "
+            "'contents: events' in place of a key"
+        )
+    return value
+
+
+def _as_sql(value: Any) -> Any:
+    return str(value).upper() if isinstance(value, bool) else value
 
 
 class SideSpec(Frozen):
@@ -96,11 +83,11 @@ class SideSpec(Frozen):
     """The result of another pipeline, given by its file, in place of `path`, `format`, `schema` and `key`."""
     path: str = Field(min_length=1)
     """The landing files: a folder, a glob or a URI; relative to the pipeline file."""
-    format: str = "debezium"
+    format: FormatName = "debezium"
     """How changes are written; `module:Class` is a format of your own."""
     schema_: str = Field(alias="schema", min_length=1)
     """The columns that are read, as Spark DDL; other fields of the source are left out."""
-    key: StringList
+    key: Annotated[StringList, AfterValidator(_key_said)]
     """The primary key: a column, or a list. Events may have none: then the place where one landed is its key, which is
     the column `event`."""
     valid_from: str | None = None
@@ -114,7 +101,7 @@ class SideSpec(Frozen):
     the last number in the name."""
     op_column: str | None = None
     """The field that says whether a line writes or deletes; `rows`, `csv`, `parquet` and own formats only."""
-    delete_when: str | None = None
+    delete_when: Annotated[str | None, BeforeValidator(_as_sql)] = None
     """A SQL expression over the columns of the side: a row on which it is true is deleted, one on which it is false or
     null is written; not for `debezium`, `maxwell` and `delta`, whose records say it."""
     where: str | None = None
@@ -159,32 +146,6 @@ class SideSpec(Frozen):
             raise problem("only a query (kind: query) has inputs that are clocks", CLOCK)
         return given
 
-    @field_validator("format")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        if value not in FORMATS and not OWN_FORMAT.fullmatch(value):
-            raise problem(
-                f"{value!r} is not a format that this version reads; it reads {', '.join(FORMATS)}, and module:Class"
-            )
-        return value
-
-    @field_validator("key")
-    @classmethod
-    def _key_is_said(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if PLACEHOLDER in value:
-            raise problem(
-                f"{PLACEHOLDER!r} stands for a key that is not known yet: write the column, or the list of columns, "
-                f"whose values identify a row ('key: order_id', 'key: [order_id, line_no]'){_there_are(info)}. Of two "
-                "rows with one key the later replaces the earlier; for rows that nothing identifies, write "
-                "'contents: events' in place of a key"
-            )
-        return value
-
-    @field_validator("delete_when", mode="before")
-    @classmethod
-    def _as_sql(cls, value: Any) -> Any:
-        return str(value).upper() if isinstance(value, bool) else value
-
     @property
     def has_versions(self) -> bool:
         """Whether a look finds a version of a table there, and no files."""
@@ -216,13 +177,6 @@ class SideSpec(Frozen):
     def holds_since_commit(self) -> bool:
         """Whether a version holds since its source committed it: `committed_at`, and no column of this name."""
         return self.valid_from == COMMITTED_AT and self.column(COMMITTED_AT) is None
-
-    @property
-    def holds_since_secret(self) -> bool:
-        """Whether the time since which a version holds is made of a sensitive column."""
-        if self.valid_from is None or self.holds_since_commit:
-            return False
-        return any(self.is_sensitive(path[0]) for path in parse_expression(self.valid_from).reads)
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -274,12 +228,12 @@ class SideSpec(Frozen):
         return tuple(c for c in self.columns if c.name not in keys)
 
     @model_validator(mode="after")
-    def _columns_exist(self) -> SideSpec:
+    def _fits(self) -> SideSpec:
         try:
             names = [c.name for c in _parsed(self.schema_)]
         except SqlTextError as error:
             raise problem(str(error), "schema") from None
-        self._check_key(names)
+        check_key(self, names)
         for i, name in enumerate(self.sensitive):
             if self.column(name) is None:
                 raise problem(
@@ -291,137 +245,21 @@ class SideSpec(Frozen):
         if self.sequence_by is not None:
             check_row_expression(self, self.sequence_by, "sequence_by")
         if self.valid_from is not None:
-            _check_valid_from(self, self.valid_from)
+            check_valid_from(self, self.valid_from)
         for name in ("delete_when", "where"):
             if getattr(self, name) is not None:
-                _check_condition(self, getattr(self, name), name)
+                check_condition(self, getattr(self, name), name)
         if self.batch_by is not None:
             try:
                 re.compile(self.batch_by)
             except re.error as error:
                 raise problem(f"{self.batch_by!r} is no regular expression: {error}", "batch_by") from None
-        return self
-
-    def _check_key(self, names: Sequence[str]) -> None:
-        """Refuses a key that the columns of the schema do not have; gives events without a key the place as key."""
-        if self.keyed_by_place and self.format == "delta":
-            raise problem("the rows of a Delta table have no place that stays: give a key", "key")
-        for i, name in enumerate(self.key):
-            column = self.column(name)
-            if column is None:
-                raise problem(f"key column {name!r} is not in the schema; it has {', '.join(names)}", "key", i)
-            if column.type.upper().split("<")[0].split("(")[0].split(" ")[0] in KEY_TYPES_REFUSED:
-                raise problem(f"key column {name!r} has type {column.type}, which cannot be a key", "key", i)
-        if len({n.lower() for n in self.key}) < len(self.key):
-            raise problem(f"a column stands twice in the key {list(self.key)}", "key")
-
-    @model_validator(mode="after")
-    def _options_fit(self) -> SideSpec:
-        plain = self.format in PLAIN or ":" in self.format
-        if self.op_column is not None and not plain:
-            raise problem(
-                f"op_column goes with plain rows ({', '.join(PLAIN)}); other formats name the operation", "op_column"
-            )
-        if self.delete_when is not None and not (plain or self.format == "dms"):
-            raise problem(
-                f"delete_when goes with plain rows ({', '.join(PLAIN)}) and dms; "
-                f"{self.format} says itself what is deleted, and may leave out the values of columns",
-                "delete_when",
-            )
-        if self.is_snapshot and self.batch_by == "arrival":
-            raise problem("dumps that arrive together would count as one table: number snapshots", "batch_by")
-        if self.csv != CsvSpec() and self.format not in ("csv", "dms"):
-            raise problem("csv goes with formats csv and dms", "csv")
-        if self.is_snapshot and (not plain or self.op_column is not None or self.sequence_by is not None):
-            raise problem(
-                f"a snapshot is plain rows ({', '.join(PLAIN)}) without op_column and sequence_by: "
-                "it replaces the table, and counts from its batch on",
-                "contents",
-            )
-        if self.table is not None and self.format not in NAMING_TABLES:
-            raise problem(f"table goes with formats whose lines name one ({', '.join(NAMING_TABLES)})", "table")
-        for name in ("batch_by", "sequence_by"):
-            if self.format == "delta" and getattr(self, name) is not None:
-                raise problem(f"{name} goes with files: a Delta table has an order, and a look at it is a batch", name)
-        for name, how in self.logical_types.items():
-            column, wanted = self.column(name), _READ_INTO.get(how, "TIMESTAMP")
-            if column is None:
-                have = ", ".join(c.name for c in self.columns)
-                raise problem(f"column {name!r} is not in the schema; it has {have}", "logical_types", name)
-            if not column.type.upper().startswith(wanted):
-                raise problem(f"{how} is read into {wanted}; {name!r} is {column.type}", "logical_types", name)
+        check_options(self)
         return self
 
     def logical_type(self, column: Column) -> LogicalType | None:
         """Returns how the source encodes the values of a column if their text is ambiguous; None if it is not."""
         return next((how for name, how in self.logical_types.items() if name.lower() == column.name.lower()), None)
-
-
-def check_row_expression(side: SideSpec, text: str, *path: str | int) -> Expression:
-    """Returns an expression over the columns of a side; refuses one that is not, naming its place in the file."""
-    try:
-        expression = parse_expression(text)
-    except SqlTextError as error:
-        raise problem(f"{text!r}: {error}", *path) from None
-    for read in expression.reads:
-        if side.column(read[0]) is None:
-            have = ", ".join(c.name for c in side.columns)
-            raise problem(f"{text!r} reads column {read[0]!r}, which is not in the schema; it has {have}", *path)
-    try:
-        refuse_moments(text, side.type_of)
-    except SqlTextError as error:
-        raise problem(f"{text!r}: {error}", *path) from None
-    return expression
-
-
-@cache
-def _parsed(schema: str) -> tuple[Column, ...]:
-    return parse_columns(schema)
-
-
-def _there_are(info: ValidationInfo) -> str:
-    """Returns the columns of the schema as a part of an error; empty if the schema is wrong itself."""
-    try:
-        return f"; there are {', '.join(column.name for column in _parsed(info.data.get('schema_', '')))}"
-    except SqlTextError:
-        return ""
-
-
-def _names_event(schema: str) -> bool:
-    return any(column.name.lower() == EVENT_COLUMN.name for column in _parsed(schema))
-
-
-def _check_valid_from(side: SideSpec, text: str) -> None:
-    if side.is_snapshot:
-        raise problem("valid_from goes with changes: a snapshot does not tell since when its rows hold", "valid_from")
-    if not side.holds_since_commit:
-        check_row_expression(side, text, "valid_from")
-    elif side.format not in TELLING_TIMES:
-        raise problem(
-            f"{side.format} does not tell when a change was committed ({', '.join(TELLING_TIMES)} do); name a column",
-            "valid_from",
-        )
-
-
-_AS_CONDITION = {"STRING": "{} = 'true'", "DATE": "{} IS NOT NULL", "TIMESTAMP": "{} IS NOT NULL"}
-"""Per first word of a type, the condition that the error suggests for a column of that type."""
-
-
-_WITHOUT_COLUMN = {
-    "delete_when": "it would delete every row, or none; for none: FALSE",
-    "where": "it would keep every row, or none; for every row leave it out",
-}
-"""Per condition on rows, what is wrong with one that reads no column."""
-
-
-def _check_condition(side: SideSpec, sql: str, name: str) -> None:
-    expression = check_row_expression(side, sql, name)
-    if not expression.reads and (name, sql.strip().upper()) != ("delete_when", "FALSE"):
-        raise problem(f"{sql!r} reads no column: {_WITHOUT_COLUMN[name]}", name)
-    column = side.column(expression.reads[0][0]) if expression.plain and len(expression.reads[0]) == 1 else None
-    if column is not None and column.type.upper() != "BOOLEAN":
-        condition = _AS_CONDITION.get(column.type.upper().split("(")[0].split("_")[0], "{} = 1").format(sql.strip())
-        raise problem(f"{sql!r} is {column.type}, not BOOLEAN; write {condition!r} for example", name)
 
 
 class LeftSpec(SideSpec):

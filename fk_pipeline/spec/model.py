@@ -174,12 +174,9 @@ class PipelineSpec(Frozen):
     @cached_property
     def sensitive_outputs(self) -> frozenset[str]:
         """The columns of the result whose expression reads a sensitive column."""
+        secret = {side: self.side(side).sensitive for side in self.sides}
         reads = {output.name: self.reads(output) for output in self.outputs}
-        return frozenset(name for name, found in reads.items() if any(self.is_secret(*read) for read in found))
-
-    def is_secret(self, side: Side, column: Column) -> bool:
-        """Returns whether a column that the result may read is sensitive."""
-        return column.name in self.side(side).sensitive
+        return frozenset(name for name, found in reads.items() if any(c.name in secret[side] for side, c in found))
 
     def side(self, side: Side) -> SideSpec:
         """Returns an input by its name."""

@@ -18,7 +18,8 @@ from fk_pipeline.kinds.aggregate.windows import DAY_MICROS, MICROS, windows_of
 from fk_pipeline.spec.base import Frozen, Strings, problem
 from fk_pipeline.spec.clock import Zone
 from fk_pipeline.spec.durations import Span, micros, span
-from fk_pipeline.spec.inputs import SideSpec, check_row_expression
+from fk_pipeline.spec.input_checks import check_row_expression
+from fk_pipeline.spec.inputs import SideSpec
 from fk_pipeline.spec.model import Output, PipelineSpec
 from fk_pipeline.spec.settings import OwnExpectation, OwnSuites
 from fk_pipeline.spec.sql import Column, Expression, SqlTextError, body_of, parse_expression, quote, refuse_moments

@@ -8,10 +8,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.spec.base import problem
 from fk_pipeline.spec.durations import Length
-from fk_pipeline.spec.inputs import LeftSpec, check_row_expression
+from fk_pipeline.spec.input_checks import check_row_expression
+from fk_pipeline.spec.inputs import LeftSpec
 from fk_pipeline.spec.join import JoinSpec
 from fk_pipeline.spec.model import UNKNOWN_TYPE, Output
 from fk_pipeline.spec.sql import Column, key_as_json, parse_expression
@@ -98,11 +99,20 @@ class ForeignKeySpec(JoinSpec):
         """How far versions of right rows go back; None: all versions answer for ever."""
         return self.history
 
-    def is_secret(self, side: Side, column: Column) -> bool:
-        """Returns whether a column that the result may read is sensitive, or made of sensitive ones."""
-        if side == Side.RIGHT and column in self.columns_of_validity:
-            return self.right.holds_since_secret
-        return super().is_secret(side, column)
+    @cached_property
+    def sensitive_outputs(self) -> frozenset[str]:
+        """The columns of the result whose expression reads a sensitive column, or a validity that is made of one."""
+        secret = {(side, c) for side in SIDES for c in self.side(side).columns if c.name in self.side(side).sensitive}
+        if self._since_is_secret():
+            secret |= {(Side.RIGHT, column) for column in self.columns_of_validity}
+        return frozenset(output.name for output in self.outputs if not secret.isdisjoint(self.reads(output)))
+
+    def _since_is_secret(self) -> bool:
+        """Returns whether the time since which a right row holds is made of a sensitive column."""
+        since = self.right.valid_from
+        if since is None or self.right.holds_since_commit:
+            return False
+        return any(self.right.is_sensitive(path[0]) for path in parse_expression(since).reads)
 
     def columns_of(self, side: Side) -> tuple[Column, ...]:
         """Returns the columns that expressions of the result may name: those of the side, and its validity."""

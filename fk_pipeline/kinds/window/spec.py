@@ -17,7 +17,8 @@ from fk_pipeline.kinds.window.kind import TIME, WindowStage
 from fk_pipeline.kinds.window.spans import GREATEST, UNITS_PER_SECOND, Spans
 from fk_pipeline.spec.base import Frozen, StringList, problem
 from fk_pipeline.spec.durations import SignedSpan, Span, signed, span
-from fk_pipeline.spec.inputs import SideSpec, check_row_expression
+from fk_pipeline.spec.input_checks import check_row_expression
+from fk_pipeline.spec.inputs import SideSpec
 from fk_pipeline.spec.join import JoinSpec
 from fk_pipeline.spec.settings import Settings
 from fk_pipeline.spec.sql import parse_expression
