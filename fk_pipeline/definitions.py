@@ -27,6 +27,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
 from fk_pipeline.resources.names import source_keys
 from fk_pipeline.spec import PipelineSpec, Settings, load_spec
+from fk_pipeline.spec.load import with_settings
 from fk_pipeline.spec.project import (
     all_automated,
     merged,
@@ -120,7 +121,7 @@ def _pipelines() -> list[PipelineSpec]:
     specs = (
         [load_spec(file) for file in pipeline_files(named)] if named else [demo_spec(Path.cwd() / "fk-pipeline-demo")]
     )
-    return [spec.with_settings(automation="on") for spec in specs] if all_automated() else specs
+    return [with_settings(spec, automation="on") for spec in specs] if all_automated() else specs
 
 
 defs = definitions(_pipelines())

@@ -17,6 +17,7 @@ from fk_pipeline.identity import (
     BatchId,
 )
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.places import landing_path
 from fk_pipeline.spec.project import merged
 from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.store import LEDGER_TABLES
@@ -75,7 +76,8 @@ class OpenPipeline:
         if self._session is None:
             from fk_pipeline.session import require_s3, start_session
 
-            require_s3([self.spec.home, *map(self.spec.landing, self.spec.sides)], self.spec.settings)
+            landing = [landing_path(self.spec, side) for side in self.spec.sides]
+            require_s3([self.spec.home, *landing], self.spec.settings)
             self._session = start_session(merged([self.spec]))
         return self._session
 

@@ -17,6 +17,7 @@ import fk_pipeline as fk
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import PipelineFileError, StateError, UsageError
 from fk_pipeline.spec import load_spec
+from fk_pipeline.spec.places import landing_path
 
 SQL = "SELECT n.country, COUNT(*) AS orders FROM orders o JOIN nations n ON n.id = o.nation GROUP BY n.country"
 ORDERS = {"path": "orders", "format": "rows", "schema": "id INT, nation STRING", "key": "id", "op_column": "op"}
@@ -52,8 +53,8 @@ def test_what_is_said_becomes_a_pipeline_file_in_the_warehouse(folder: Path) -> 
     assert query.file == folder / "lake/query.yaml"
     spec = load_spec(query.file)
     assert (spec.home, spec.name, spec.kind) == (str(folder / "lake/query"), "query", "query")
-    assert spec.landing("nations") == str(folder / "nations")
-    assert load_spec(Path(f"{query.file}#orders")).landing("input") == str(folder / "orders")
+    assert landing_path(spec, "nations") == str(folder / "nations")
+    assert landing_path(load_spec(Path(f"{query.file}#orders")), "input") == str(folder / "orders")
     assert repr(query) == f"query query (country, orders) of {query.file}"
     assert [one.name for one in (folder / "lake").iterdir()] == ["query.yaml"]
 

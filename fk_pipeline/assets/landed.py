@@ -11,6 +11,7 @@ from fk_pipeline.assets.partitions import batch_partitions
 from fk_pipeline.identity import Side
 from fk_pipeline.resources.names import SourceKeys, group_of, input_key, result_read_by, source_key
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.places import landing_path
 
 _OF_SOURCE = (
     "Landing files, or a table, that pipelines read. Nothing is reported here: each asset downstream has, for its "
@@ -41,7 +42,7 @@ def input_asset(spec: PipelineSpec, side: Side, sources: SourceKeys) -> AssetSpe
         kinds={spec.side(side).format},
         freshness_policy=freshness_policy(spec),
         description=f"What landed of {side}, batch by batch.",
-        metadata={"path": MetadataValue.path(spec.landing(side)), "format": spec.side(side).format},
+        metadata={"path": MetadataValue.path(landing_path(spec, side)), "format": spec.side(side).format},
     )
 
 

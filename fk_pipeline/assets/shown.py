@@ -30,6 +30,7 @@ from fk_pipeline.errors import escaped
 from fk_pipeline.identity import BatchId, BatchRange, Side, parse_batches
 from fk_pipeline.resources.names import asset_key, input_key, result_read_by
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.described import description_of_output
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import commits
@@ -236,7 +237,8 @@ def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) 
     """
     outputs = spec.outputs if stage == spec.definition.result_stage else ()
     side = spec.definition.side_of(stage)
-    written = {one.name: spec.description_of(one) for one in outputs} if side is None else spec.side(side).descriptions
+    of_result = {one.name: description_of_output(spec, one) for one in outputs}
+    written = of_result if side is None else spec.side(side).descriptions
     tags = {"sensitive": ""} if name in table.sensitive else {}
     return TableColumn(
         name,

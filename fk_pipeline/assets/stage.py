@@ -32,6 +32,7 @@ from fk_pipeline.resources.failures import failing
 from fk_pipeline.resources.names import DUE_TAG, FILE_TAG, asset_key, group_of, input_key, pool_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.edited import text_of, with_known_types
+from fk_pipeline.spec.load import with_settings
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.waiting import hearing
 
@@ -46,7 +47,7 @@ class StageConfig(Config):
 
     def applied_to(self, spec: PipelineSpec) -> PipelineSpec:
         """Returns the pipeline with the settings of this run."""
-        return spec if self.strategy is None else spec.with_settings(strategy=self.strategy)
+        return spec if self.strategy is None else with_settings(spec, strategy=self.strategy)
 
 
 def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> AssetsDefinition:

@@ -104,6 +104,14 @@ def _checked(spec: PipelineSpec, side: Side) -> list[tuple[str, str, str]]:
     return found + ([] if where is None else [("", where, "where")])
 
 
+def row_expressions(spec: PipelineSpec, side: Side) -> tuple[str, ...]:
+    """Returns the SQL expressions that are computed for every change of a side."""
+    of_side, one = spec.side(side), spec.definition.input(side)
+    valid_from = None if of_side.holds_since_commit else of_side.valid_from
+    own = filter(None, (of_side.sequence_by, of_side.delete_when, of_side.where, valid_from))
+    return (*one.derives(spec).values(), *one.computed(spec), *own)
+
+
 def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
     """Adds two columns to records: `last`, newest event of its key in its batch; `events`, number of events there.
 

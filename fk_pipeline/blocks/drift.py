@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
+from fk_pipeline.blocks.changelog import row_expressions
 from fk_pipeline.blocks.lost import GONE, Lacking, NamesIn, gone, lost, placing_columns
 from fk_pipeline.blocks.unsent import ROWS_WITHOUT, had_before, lacking, unproven, warn
 from fk_pipeline.cdc.reader import format_of
@@ -90,7 +91,7 @@ class Watch:
         if side.op_column or side.delete_when or not (side.format in PLAIN or ":" in side.format):
             return []
         read = {column.name for column in self.spec.chosen(self.side)}
-        read |= {path[0] for sql in self.spec.row_expressions(self.side) for path in parse_expression(sql).reads}
+        read |= {path[0] for sql in row_expressions(self.spec, self.side) for path in parse_expression(sql).reads}
         declared = [name for name in self._declared if name not in {*read, *side.key}]
         found = [name for name in [*declared, *sorted(self._known | self._learned)] if may_say_deletes(name)]
         return [

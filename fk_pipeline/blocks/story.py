@@ -16,6 +16,7 @@ from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.keys import parse_key
+from fk_pipeline.spec.places import relative
 from fk_pipeline.store import schemas as s
 
 JsonRow = dict[str, Any]
@@ -131,7 +132,7 @@ class RowVersion:
             op=row[s.OP],
             row=values_read(row, spec.side(side)),
             left_out=is_left_out(row),
-            file=None if row[s.FILE] is None else spec.relative(row[s.FILE]),
+            file=None if row[s.FILE] is None else relative(spec, row[s.FILE]),
             current=current,
             **more,
         )

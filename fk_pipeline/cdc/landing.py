@@ -24,6 +24,7 @@ from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.clock import WALL, is_clock
 from fk_pipeline.spec.inputs import ClockSpec
+from fk_pipeline.spec.places import landing_path, relative
 
 READER_VERSION = "4"
 """Version of the readers. Raise it when the same files would give other rows: every batch is then read again before its
@@ -151,10 +152,10 @@ def look(
             if not versions and not files.of_side(side):
                 notices.append(no_table(spec, side))
             continue
-        listed = zone.list(spec.landing(side))
+        listed = zone.list(landing_path(spec, side))
         found = [file for file in listed if file.kind == FILE and is_of_format(file.path, spec.side(side))]
         for file in found:
-            path = spec.relative(file.path)
+            path = relative(spec, file.path)
             known = files.known.get((side, path))
             if known is None:
                 batch = batch_of(file.path, spec.side(side))
@@ -166,7 +167,7 @@ def look(
                 fresh = _landed(file, path, side, known.batch, zone)
                 if fresh.digest != known.digest:
                     changed.append(fresh)
-        present = {spec.relative(file.path) for file in listed}
+        present = {relative(spec, file.path) for file in listed}
         gone = [f for f in files.of_side(side) if f.path not in present]
         vanished += gone
         notices += about_listed(spec, side, listed, gone, zone)
@@ -176,7 +177,7 @@ def look(
         arrivals += [(side, step) for side, step in steps if step is not None]
     if arrivals:
         batch = _next_batch([*files.batches, *(f.batch for f in discovered)], arrivals[0][1].path)
-        discovered += [_landed(file, spec.relative(file.path), side, batch, zone) for side, file in arrivals]
+        discovered += [_landed(file, relative(spec, file.path), side, batch, zone) for side, file in arrivals]
     for side in spec.sides:
         new = [f for f in discovered if f.side == side]
         notices += about_names(spec, side, new, [f for s, f in arrivals if s == side], first=not files.of_side(side))
@@ -190,7 +191,7 @@ def refuse_missing(found: Discovery, spec: PipelineSpec, files: KnownFiles) -> N
         PipelineFileError: there is such a folder.
     """
     for notice in found.notices:
-        local = "://" not in spec.landing(notice.side) and spec.side(notice.side).format != "delta"
+        local = "://" not in landing_path(spec, notice.side) and spec.side(notice.side).format != "delta"
         if notice.kind == MISSING and local and not files.of_side(notice.side):
             fix = f"correct the path, or make the folder if its files come later: mkdir -p '{notice.first}'"
             if spec.file.is_symlink():
@@ -226,7 +227,7 @@ def _new_versions(spec: PipelineSpec, side: Side, files: KnownFiles) -> list[Fou
     withdrawn = [path for path, f in known.items() if f.batch in removed]
     given_up = [spec.location(path) for of, path in files.given_up if of == side]
     names, lies = {path: f.modified for path, f in known.items()}, not spec.definition.input(side).log
-    found = new_versions(spec.landing(side), names, withdrawn, given_up, may_be_another=lies)
+    found = new_versions(landing_path(spec, side), names, withdrawn, given_up, may_be_another=lies)
     return [] if found is None else [FoundFile(*found)]
 
 

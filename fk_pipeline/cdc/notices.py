@@ -9,6 +9,7 @@ from fk_pipeline.cdc.endings import JSON_LINES, endings_of, is_of_format
 from fk_pipeline.cdc.zone import BROKEN_LINK, FILE, FOLDER, FoundFile, LandingZone
 from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.places import landing_base, landing_path, relative
 
 MISSING, UNREAD, FOLDERS, LINKS, EMPTY = "missing", "not read", "folders", "broken links", "empty"
 VANISHED, NAMED, ARRIVED, HELD_BACK = "vanished", "named", "arrived", "held back"
@@ -55,10 +56,10 @@ def about_listed(
     spec: PipelineSpec, side: Side, listed: Sequence[FoundFile], gone: Sequence[LandedFile], zone: LandingZone
 ) -> list[Notice]:
     """Returns the notices about the files in the landing folder of a side."""
-    where, reads = spec.landing(side), spec.side(side)
+    where, reads = landing_path(spec, side), spec.side(side)
     notices = []
     if not listed and not zone.exists(where):
-        place = where if "://" in where else spec.landing_base(side)
+        place = where if "://" in where else landing_base(spec, side)
         then = "its rows stay" if gone else f"correct {side}.path, or make it if its files come later"
         notices.append(Notice(side, MISSING, 0, place, f"{side}: there is nothing at {place}: {then}"))
     paths: dict[str, list[str]] = {}
@@ -69,7 +70,7 @@ def about_listed(
         else:
             kind = {FOLDER: FOLDERS, BROKEN_LINK: LINKS}.get(file.kind, UNREAD)
         if kind is not None:
-            paths.setdefault(kind, []).append(spec.relative(file.path))
+            paths.setdefault(kind, []).append(relative(spec, file.path))
     endings = ", ".join(endings_of(reads) or [f"{e}, {e}.gz" for e in JSON_LINES])
     pattern = f"{spec.side(side).path.rstrip('/')}/*/*"
     for kind, one, many, then in (
@@ -103,7 +104,7 @@ def about_waiting(waiting: Sequence[tuple[LandedFile, LandedFile]]) -> list[Noti
 
 def no_table(spec: PipelineSpec, side: Side) -> Notice:
     """Returns the notice that no Delta table exists at the path of the side."""
-    where, of_side = spec.landing(side), spec.side(side)
+    where, of_side = landing_path(spec, side), spec.side(side)
     if of_side.pipeline is not None:
         first = f"run it first: fk-pipeline run {spec.location(of_side.pipeline)}"
         return Notice(side, MISSING, 0, where, f"{side}: pipeline {of_side.pipeline} has no result yet; {first}")
@@ -119,7 +120,7 @@ def about_names(
     if not new or reads.has_versions:
         return []
     by_arrival = reads.batch_by == "arrival" or (reads.batch_by is None and reads.format == "dms")
-    arrived = {spec.relative(file.path) for file in arrivals}
+    arrived = {relative(spec, file.path) for file in arrivals}
     one = next((f for f in new if f.path not in arrived), new[0])
     notices = []
     if first:

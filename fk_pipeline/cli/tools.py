@@ -44,6 +44,7 @@ def doctor(
     from fk_pipeline.cli.doctor import check_pipeline
     from fk_pipeline.environment.doctor import check_environment
     from fk_pipeline.spec import load_spec
+    from fk_pipeline.spec.places import landing_path
     from fk_pipeline.spec.project import with_inline
 
     if pipeline is None:
@@ -51,7 +52,7 @@ def doctor(
     else:
         spec = load_spec(pipeline)
         specs = with_inline([spec])
-        landing = [one.landing(side) for one in specs for side in one.sides if side not in one.clocks]
+        landing = [landing_path(one, side) for one in specs for side in one.sides if side not in one.clocks]
         checks = check_environment(pipeline.parent, spec.home, landing, spec.settings.spark)
         checks += [check for one in specs for check in check_pipeline(one)]
     if format_ is OutputFormat.JSON:

@@ -18,6 +18,7 @@ from fk_pipeline.environment.storage import scheme_of
 from fk_pipeline.errors import StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.places import landing_base, landing_path, relative
 from fk_pipeline.store.ledger import FILE_THAT_RAN, LandingPlace, Ledger, claimed, claimed_from_tables, claimed_name
 
 
@@ -25,9 +26,9 @@ def landing_places(spec: PipelineSpec) -> dict[Side, LandingPlace]:
     """Returns where the files of each side land."""
     home, places = _resolved(spec.home), {}
     for side in spec.sides:
-        base, path = spec.landing_base(side), _resolved(spec.location(spec.side(side).path))
-        name = spec.relative(f"{base if '://' in base else as_utf8(base)}/").rstrip("/") if base else "/"
-        places[side] = LandingPlace(name, spec.folder, _resolved(base), path, _from(home, path))
+        base, path = landing_base(spec, side), _resolved(spec.location(spec.side(side).path))
+        name = relative(spec, f"{base if '://' in base else as_utf8(base)}/").rstrip("/") if base else "/"
+        places[side] = LandingPlace(name, spec.location(""), _resolved(base), path, _from(home, path))
     return places
 
 
@@ -56,7 +57,7 @@ def adopted(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> dict[str, 
     parts, names = claim(spec, ledger), ledger.files.names
     for side in {side for side, _ in ledger.files.known}:
         if len(names.ways[side]) > 1:
-            there = {spec.relative(file.path) for file in zone.list(spec.landing(side))}
+            there = {relative(spec, file.path) for file in zone.list(landing_path(spec, side))}
             known = [file.known_as for file in ledger.files.of_side(side)]
             parts[claimed_name(side)] = max(
                 names.ways[side], key=lambda first: len(there & {names.by(first, side, path) for path in known})
@@ -113,7 +114,7 @@ def check_unclaimed(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Non
         gone = [file for file in found.vanished if file.side == side]
         if len(known) > len(changed) + len(gone):
             continue
-        root = spec.landing_base(side)
+        root = landing_base(spec, side)
         here = [file for file in gone if Path(spec.location(file.path)).is_relative_to(root)]
         if changed or not here:
             raise _refusal(spec, f"none of their {len(known)} {side} landing file(s) is here as it was", {})

@@ -21,6 +21,7 @@ from fk_pipeline.errors import ConcealedError, FkPipelineError, StateError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.inputs import ClockSpec
+from fk_pipeline.spec.places import landing_path, relative
 from fk_pipeline.store.damage import Damage, DamagedTableError, damage_in, damage_of, is_there, put_aside
 from fk_pipeline.store.lease import lease, leases
 from fk_pipeline.store.ledger import Names, is_claim
@@ -184,7 +185,7 @@ def gone_files(spec: PipelineSpec, zone: LandingZone | None, sides: Sequence[Sid
         if spec.side(side).format == "delta":
             gone += [path for path in paths if not are_kept(spec.location(path))]
             continue
-        present = {spec.relative(file.path) for file in zone.list(spec.landing(side))}
+        present = {relative(spec, file.path) for file in zone.list(landing_path(spec, side))}
         gone += [path for path in paths if path not in present]
     return gone
 
@@ -243,7 +244,7 @@ def _list_again(spec: PipelineSpec, lists: Sequence[Entry], zone: LandingZone) -
     newest = {(row["batch"], row["side"]): row for row in lists}
     names = _names(spec, {(Side(side), path) for (_, side), row in newest.items() for path in row["files"] or ()})
     sides = [side for side in spec.sides if not spec.side(side).has_versions]
-    there = {spec.relative(file.path): file for side in sides for file in zone.list(spec.landing(side))}
+    there = {relative(spec, file.path): file for side in sides for file in zone.list(landing_path(spec, side))}
     rows = []
     for row in newest.values():
         for path in row["files"] or ():

@@ -21,6 +21,7 @@ from fk_pipeline.errors import HeldBackError, PipelineFileError
 from fk_pipeline.identity import BatchRange, LandedFile, Side
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.load import load_spec
+from fk_pipeline.spec.places import landing_path
 from fk_pipeline.store.ledger import Ledger
 
 
@@ -57,7 +58,8 @@ def find(
         LandingError: no batch can be derived from a file name.
     """
     found = _without_waiting(landing.look(spec, ledger.files, zone, now, stopped=stopped), ledger)
-    read = {one.side: spec.landing(one.side) for one in found.discovered if spec.side(one.side).pipeline is not None}
+    sides = [one.side for one in found.discovered if spec.side(one.side).pipeline is not None]
+    read = {side: landing_path(spec, side) for side in sides}
     one_of = {place: side for side, place in read.items()}  # both sides may read one result
     why = {place: _why_held_back(spec, side, zone) for place, side in one_of.items()}
     held = {side: text for side, place in sorted(read.items()) if (text := why[place]) is not None}
@@ -130,7 +132,7 @@ def refuse_waiting(found: Discovery, spec: PipelineSpec, batches: Sequence[Batch
 
 def _why_held_back(spec: PipelineSpec, side: Side, zone: LandingZone) -> str | None:
     """Returns a sentence if the result that a side reads failed a check, with the remedy; else None."""
-    home, _, result = spec.landing(side).rpartition("/")
+    home, _, result = landing_path(spec, side).rpartition("/")
     if not DeltaTable.is_deltatable(f"{home}/checks", storage.delta_options(home)):
         return None  # it was never checked
     name = str(spec.side(side).pipeline)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fk_pipeline.blocks.changelog import row_expressions
 from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.contract import Role, Source, loaded
 from fk_pipeline.effects import Counts, Effect, Reject, Reopen, ReplaceBatches, Report, Upsert
@@ -92,7 +93,7 @@ class Execution:
     @property
     def evaluates(self) -> bool:
         """Whether the stage computes an expression of the pipeline file other than a plain column."""
-        found = [*self.stage.evaluates(self.spec), *(self.spec.row_expressions(self.side) if self.side else ())]
+        found = [*self.stage.evaluates(self.spec), *(row_expressions(self.spec, self.side) if self.side else ())]
         return not all(parse_expression(sql).plain for sql in found)
 
     def run(self, evaluator: Evaluator, found: Mapping[str, int]) -> Done:

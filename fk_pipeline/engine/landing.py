@@ -32,6 +32,7 @@ from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.errors import LandingError, StageError
 from fk_pipeline.identity import APPLIED, EXPIRED, INSERTED, LATE, SILENT, LandedFile, Side, ranges_sql
 from fk_pipeline.spec import PipelineSpec, quote
+from fk_pipeline.spec.places import landing_path, relative
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.fields import NOT_COMPARED
@@ -90,7 +91,8 @@ class Landing:
         if not wanted:
             return self.kept
         delta = self.declared.format == "delta"
-        there = set() if delta else {self.spec.relative(f.path) for f in self.zone.list(self.spec.landing(self.side))}
+        listed = [] if delta else self.zone.list(landing_path(self.spec, self.side))
+        there = {relative(self.spec, file.path) for file in listed}
         for path, batch in sorted(wanted.items()):
             was_read = self.ledger.state(self.stage, batch).was_read
             # Versions of a table that were never read are read now: Spark reports which are gone.

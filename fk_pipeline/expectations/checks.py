@@ -93,7 +93,7 @@ def _stage_checks(spec: PipelineSpec, stage: str) -> AssetChecksDefinition:
     ) -> Iterator[AssetCheckResult]:
         key = asset_key(spec, stage)
         chosen = {one.name for one in context.selected_asset_check_keys if one.asset_key == key}
-        docs = spec.docs_folder
+        docs = None if spec.settings.data_docs is None else Path(spec.location(str(spec.settings.data_docs)))
         batches = batches_of(context.run.tags, context.instance.get_dynamic_partitions(partitions_name(spec)))
         validator = Validator(docs / stage if docs is not None and batches is None else None)
         with failing():

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 
+from fk_pipeline.blocks.changelog import row_expressions
 from fk_pipeline.blocks.unsent import missed
 from fk_pipeline.contract import Role, loaded
 from fk_pipeline.failures import is_from_spark
@@ -73,7 +74,7 @@ def _scanned(reader: CheckReader) -> Scan:
     try:
         return scanned(STOPPING)
     except Exception as error:
-        derived = [sql for one in kind.logged for sql in reader.spec.row_expressions(one.name)]
+        derived = [sql for one in kind.logged for sql in row_expressions(reader.spec, one.name)]
         if not is_from_spark(error) or all(parse_expression(sql).plain for sql in derived):
             raise
     with settings(session, GUARDED):

@@ -11,6 +11,7 @@ from dagster import AssetKey
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.registry import kinds
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.places import landing_base
 
 _RESULT = re.compile(rf"(?:.*/)?([a-z][a-z0-9_]*)/({'|'.join(kind.result.name for kind in kinds())})/?")
 """Pattern of the path of a result table of any kind: `<pipeline>/<table>`."""
@@ -54,13 +55,13 @@ def source_keys(specs: Iterable[PipelineSpec]) -> SourceKeys:
     as many parts as tell each from all others; of those with the same parts, a hash as well.
     """
     sides = ((spec, one.name) for spec in specs for one in spec.definition.inputs if one.name not in spec.clocks)
-    parts = {base: _parts(base) for base in dict.fromkeys(spec.landing_base(side) for spec, side in sides)}
+    parts = {base: _parts(base) for base in dict.fromkeys(landing_base(spec, side) for spec, side in sides)}
     return {base: _source_key(base, [parts[other] for other in parts if other != base]) for base in parts}
 
 
 def source_key(spec: PipelineSpec, side: Side, keys: SourceKeys) -> AssetKey:
     """Returns the key of the asset of what an input reads; of a path that is not among the known ones, its own."""
-    base = spec.landing_base(side)
+    base = landing_base(spec, side)
     return keys.get(base) or _source_key(base, [])
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import date
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
 
 from fk_pipeline.spec.base import as_tuple, problem
+
+if TYPE_CHECKING:
+    from fk_pipeline.spec.model import Output, PipelineSpec
 
 # Dagster's own rules: here, an error has the line of the file, and Dagster is not imported to load one.
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9.-]+\.[A-Za-z]{2,7}")
@@ -99,3 +102,10 @@ def of_columns(given: Mapping[str, str], names: Iterable[str], what: str) -> dic
                 f"column {name!r} is not in the {what}; it has {', '.join(known.values())}", "descriptions", name
             )
     return {known[name.lower()]: str(text) for name, text in given.items()}
+
+
+def description_of_output(spec: PipelineSpec, output: Output) -> str | None:
+    """Returns what a pipeline file says that a column of the result means; None if it does not."""
+    read = spec.reads(output) if output.plain else ()
+    of_inputs = [spec.side(side).descriptions.get(column.name) for side, column in read]
+    return spec.descriptions.get(output.name) or next(filter(None, of_inputs), None)

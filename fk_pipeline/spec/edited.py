@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fk_pipeline.errors import PipelineFileError, StateError
-from fk_pipeline.spec.load import hash_of, load_spec
+from fk_pipeline.spec.load import hash_of, load_spec, with_settings
 from fk_pipeline.spec.model import PipelineSpec
 
 USED_AT_ONCE = frozenset({
@@ -79,7 +79,7 @@ def with_known_types(spec: PipelineSpec) -> PipelineSpec:
 
 
 def _loaded_again(spec: PipelineSpec) -> PipelineSpec:
-    return load_spec(spec.file).with_settings(**spec.own_settings)
+    return with_settings(load_spec(spec.file), **spec.own_settings)
 
 
 def _hash_now(file: Path) -> str:

@@ -61,6 +61,20 @@ def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
     raise PipelineFileError("\n".join(lines))
 
 
+def with_settings(spec: PipelineSpec, **settings: Any) -> PipelineSpec:
+    """Returns the same pipeline with some other settings than its file gives it.
+
+    Raises:
+        PipelineFileError: one of the settings is wrong.
+    """
+    try:
+        changed = type(spec.settings).model_validate(spec.settings.model_dump() | settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise PipelineFileError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    return spec.model_copy(update={"settings": changed, "own_settings": spec.own_settings | settings})
+
+
 def document_of(file: Path) -> Mapping[Any, Any]:
     """Returns the content of a pipeline file; of `FILE#INPUT` that of the pipeline that the input is.
 

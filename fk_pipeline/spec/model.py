@@ -7,7 +7,6 @@ The contract is `docs/reference/pipeline-file.md`.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -16,28 +15,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    Field,
-    ModelWrapValidatorHandler,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ModelWrapValidatorHandler, model_validator
 
 from fk_pipeline.contract import Kind, loaded
-from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import Frozen, problem
 from fk_pipeline.spec.described import GroupName, Meta, Owners, Tags, of_columns
 from fk_pipeline.spec.durations import Length
 from fk_pipeline.spec.inputs import ClockSpec, SideSpec
-from fk_pipeline.spec.paths import folder_of, place_of, split_glob
+from fk_pipeline.spec.paths import folder_of, place_of
 from fk_pipeline.spec.settings import OwnSuites, Settings
-from fk_pipeline.spec.sql import (
-    Column,
-)
+from fk_pipeline.spec.sql import Column
 
 UNKNOWN_TYPE = "expression"
 """Stands for the type of an expression where only Spark can tell it."""
@@ -67,6 +56,12 @@ def registered(name: str) -> str:
     return name
 
 
+def _in_catalog(name: str | None) -> str | None:
+    if name is not None and not CATALOG_NAME.fullmatch(name):
+        raise problem(f"{name!r} is no name of Spark's catalog: schema.table, of letters, digits and _")
+    return name
+
+
 class PipelineSpec(Frozen):
     """One pipeline, as its file describes it.
 
@@ -80,7 +75,7 @@ class PipelineSpec(Frozen):
     """What the pipeline computes."""
     warehouse: str = Field(default="warehouse", min_length=1)
     """A folder or URI: all tables of the pipeline lie in `<warehouse>/<name>/`."""
-    register_: str | None = Field(default=None, alias="register")
+    register_: Annotated[str | None, AfterValidator(_in_catalog)] = Field(default=None, alias="register")
     """A name in Spark's catalog, `schema.table` or `catalog.schema.table`, under which a run that writes the result
     registers it; default: none."""
     on_bad_record: Literal["quarantine", "fail"] = "quarantine"
@@ -151,12 +146,6 @@ class PipelineSpec(Frozen):
         """SQL (condition) over the stored rows of the result: those that the key tells apart; empty: all of them."""
         return ""
 
-    def description_of(self, output: Output) -> str | None:
-        """Returns what the file says that a column of the result means; None if it does not."""
-        read = self.reads(output) if output.plain else ()
-        of_inputs = [self.side(side).descriptions.get(column.name) for side, column in read]
-        return self.descriptions.get(output.name) or next(filter(None, of_inputs), None)
-
     def sql_of(self, stage: str, column: str) -> str | None:
         """Returns the SQL that computes a column of a stage's table; None if it is that of another table."""
         outputs = self.outputs if stage == self.definition.result_stage else ()
@@ -183,64 +172,14 @@ class PipelineSpec(Frozen):
         found: SideSpec = getattr(self, side)
         return found
 
-    def row_expressions(self, side: Side) -> tuple[str, ...]:
-        """Returns the SQL expressions that are computed for every change of a side."""
-        of_side = self.side(side)
-        valid_from = None if of_side.holds_since_commit else of_side.valid_from
-        own = filter(None, (of_side.sequence_by, of_side.delete_when, of_side.where, valid_from))
-        one = self.definition.input(side)
-        return (*one.derives(self).values(), *one.computed(self), *own)
-
-    def with_settings(self, **settings: Any) -> PipelineSpec:
-        """Returns the same pipeline with other settings.
-
-        Raises:
-            PipelineFileError: one of the settings is wrong.
-        """
-        try:
-            changed = type(self.settings).model_validate(self.settings.model_dump() | settings)
-        except ValidationError as error:
-            first = error.errors()[0]
-            raise PipelineFileError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        return self.model_copy(update={"settings": changed, "own_settings": self.own_settings | settings})
-
-    @property
-    def folder(self) -> str:
-        """The absolute path of the folder of the file."""
-        return folder_of(self.file, os.getcwd())  # noqa: PTH109 - of every landing file
-
     def location(self, path: str) -> str:
         """Returns a `path` or `warehouse` of the file as an absolute path without `..`; a URI unchanged."""
-        return path if "://" in path else place_of(os.path.join(self.folder, path))  # noqa: PTH118 - of every landing file
-
-    def landing(self, side: Side) -> str:
-        """Returns the absolute landing folder or glob of a side; only `path` is a pattern, not the file's folder."""
-        fixed, pattern = split_glob(self.side(side).path)
-        if not pattern or "://" in fixed:
-            return self.location(self.side(side).path)
-        return f"{glob.escape(self.location(fixed))}/{pattern}"
-
-    def landing_base(self, side: Side) -> str:
-        """Returns the absolute landing folder of a side; of a glob the folder from which it starts."""
-        return self.location(split_glob(self.side(side).path)[0]).removeprefix("file://").rstrip("/")
-
-    def relative(self, path: str) -> str:
-        """Returns the name of a place for people: relative where it lies below the folder of the file, else as it is.
-
-        A local path is absolute; one with `..` counts as the place that it leads to.
-        """
-        place = place_of(path) if "/../" in path and "://" not in path else path
-        return place.removeprefix(f"{self.folder}/")
+        return path if "://" in path else place_of(os.path.join(folder_of(self.file), path))  # noqa: PTH118 - of every landing file
 
     @property
     def home(self) -> str:
         """The folder or URI under which every table of this pipeline lies."""
         return f"{self.location(self.warehouse).rstrip('/')}/{self.name}"
-
-    @property
-    def docs_folder(self) -> Path | None:
-        """The folder in which full checks in Dagster write the Data Docs; None if they write none."""
-        return None if self.settings.data_docs is None else Path(self.location(str(self.settings.data_docs)))
 
     @property
     def key_outputs(self) -> tuple[Output, ...]:
@@ -253,14 +192,9 @@ class PipelineSpec(Frozen):
         return None
 
     @property
-    def computed(self) -> tuple[Output, ...]:
-        """All columns of the result that expressions of the file give."""
-        return (*self.outputs, *self.key_outputs)
-
-    @property
     def computes(self) -> bool:
-        """Whether one of them is more than a column as it is, so that computing it may fail."""
-        return not all(output.plain for output in self.computed)
+        """Whether a column of the result or its key is more than a column as it is, so that computing it may fail."""
+        return not all(output.plain for output in (*self.outputs, *self.key_outputs))
 
     @model_validator(mode="wrap")
     @classmethod
@@ -274,60 +208,48 @@ class PipelineSpec(Frozen):
         spec: type[PipelineSpec] = loaded(kind_named(kind).spec)
         return spec.model_validate(given)
 
-    @field_validator("register_")
-    @classmethod
-    def _register_is_a_name(cls, value: str | None) -> str | None:
-        if value is not None and not CATALOG_NAME.fullmatch(value):
-            raise problem(f"{value!r} is no name of Spark's catalog: schema.table, of letters, digits and _")
-        return value
-
-    @model_validator(mode="after")
-    def _stages_are_there(self) -> PipelineSpec:
-        stages, named = self.definition.stage_names, self.settings.strategy
-        for name in named if isinstance(named, dict) else ():
-            if name not in stages:
-                raise problem(
-                    f"there is no stage {name!r}; stages are {', '.join(stages)}", "settings", "strategy", name
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _warehouse_can_be_written(self) -> PipelineSpec:
-        odd = sorted(set(self.home) & UNWRITABLE)
-        if odd and "://" not in self.home:
-            raise problem(
-                f"{self.home} has {' '.join(odd)} in it, which Delta tables cannot be written under", "warehouse"
-            )
-        return self
-
     def check_outputs(self) -> None:
         """Refuses columns of the result that cannot be computed."""
         raise NotImplementedError
 
     @model_validator(mode="after")
-    def _outputs_fit(self) -> PipelineSpec:
+    def _fits(self) -> PipelineSpec:
+        _check_stages(self)
+        _check_warehouse(self)
         self.check_outputs()
-        return self
-
-    @model_validator(mode="after")
-    def _described_columns_exist(self) -> PipelineSpec:
         told = of_columns(self.descriptions, [output.name for output in self.outputs], "result")
         object.__setattr__(self, "descriptions", told)
+        _check_expectations(self)
         return self
 
-    @model_validator(mode="after")
-    def _expected_columns_exist(self) -> PipelineSpec:
-        known = {str(side): [c.name for c in self.side(side).columns] for side in self.sides}
-        known[self.definition.result.name] = [o.name for o in self.outputs]
-        for table, names in known.items():
-            for i, one in enumerate(self.expectations.of(table)):
-                unknown = [column for column in one.columns if column not in names]
-                if unknown:
-                    raise problem(
-                        f"{one.type} names column {unknown[0]!r}, which {table} has not; it has {', '.join(names)}",
-                        "expectations",
-                        table,
-                        i,
-                        "kwargs",
-                    )
-        return self
+
+def _check_stages(spec: PipelineSpec) -> None:
+    """Refuses a strategy for a stage that the pipeline has not."""
+    stages, named = spec.definition.stage_names, spec.settings.strategy
+    for name in named if isinstance(named, dict) else ():
+        if name not in stages:
+            raise problem(f"there is no stage {name!r}; stages are {', '.join(stages)}", "settings", "strategy", name)
+
+
+def _check_warehouse(spec: PipelineSpec) -> None:
+    """Refuses a warehouse under which no Delta table can be written."""
+    odd = sorted(set(spec.home) & UNWRITABLE)
+    if odd and "://" not in spec.home:
+        raise problem(f"{spec.home} has {' '.join(odd)} in it, which Delta tables cannot be written under", "warehouse")
+
+
+def _check_expectations(spec: PipelineSpec) -> None:
+    """Refuses an expectation of a column that its table has not."""
+    known = {str(side): [c.name for c in spec.side(side).columns] for side in spec.sides}
+    known[spec.definition.result.name] = [o.name for o in spec.outputs]
+    for table, names in known.items():
+        for i, one in enumerate(spec.expectations.of(table)):
+            unknown = [column for column in one.columns if column not in names]
+            if unknown:
+                raise problem(
+                    f"{one.type} names column {unknown[0]!r}, which {table} has not; it has {', '.join(names)}",
+                    "expectations",
+                    table,
+                    i,
+                    "kwargs",
+                )

@@ -32,9 +32,13 @@ def place_of(path: str | Path) -> str:
     return str(Path(os.path.realpath(Path(*absolute.parts[:after])), *absolute.parts[after:]))
 
 
+def folder_of(file: Path) -> str:
+    """Returns the absolute path of the folder of a file, whose path may be relative to the working folder."""
+    return _folder_of(file, os.getcwd())  # noqa: PTH109 - of every landing file
+
+
 @lru_cache(maxsize=256)
-def folder_of(file: Path, working: str) -> str:
-    """Returns the absolute path of the folder of a file, whose path may be relative to a working folder."""
+def _folder_of(file: Path, working: str) -> str:
     return place_of(Path(working, file).parent)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fk_pipeline.errors import FkPipelineError, PipelineFileError
 from fk_pipeline.kinds.registry import kinds
-from fk_pipeline.spec.load import document_of, inline_files, load_spec
+from fk_pipeline.spec.load import document_of, inline_files, load_spec, with_settings
 from fk_pipeline.spec.model import PipelineSpec
 from fk_pipeline.spec.paths import inline_of, inline_reference
 from fk_pipeline.spec.settings import Settings
@@ -111,7 +111,7 @@ def with_inline(specs: Iterable[PipelineSpec]) -> list[PipelineSpec]:
         for side in spec.sides:
             file = inline_reference(spec.file, side)
             if spec.side(side).pipeline == file.name and file.resolve() not in found:
-                found[file.resolve()] = load_spec(file).with_settings(**spec.own_settings)
+                found[file.resolve()] = with_settings(load_spec(file), **spec.own_settings)
         found[spec.file.resolve()] = spec
     return list(found.values())
 

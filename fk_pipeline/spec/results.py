@@ -15,6 +15,7 @@ from fk_pipeline.contract import Source, loaded
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.errors import PipelineFileError, StateError
+from fk_pipeline.spec.described import description_of_output
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.spec.model import CATALOG_NAME, UNKNOWN_TYPE, PipelineSpec
 from fk_pipeline.spec.sql import quote
@@ -68,13 +69,14 @@ def as_input(other: PipelineSpec, *, referred: bool) -> dict[str, Any]:
     secret = [name for name in types if name in other.sensitive_outputs]
     if {*found.get("key_of_result", ())} & {*secret}:
         secret.append(RESULT_KEY)
+    described = {one.name: description_of_output(other, one) for one in other.outputs}
     return found | {
         "path": f"{other.home}/{other.definition.result.name}",
         "format": "delta",
         "schema": ", ".join(columns),
         "not_run": "" if is_there else str(other.file),
         "told_apart": other.told_apart,
-        "descriptions": {one.name: told for one in other.outputs if (told := other.description_of(one)) is not None},
+        "descriptions": {name: text for name, text in described.items() if text is not None},
         **({"sensitive": secret} if secret else {}),
     }
 

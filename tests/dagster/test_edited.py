@@ -14,6 +14,7 @@ from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.resources import FkSparkResource
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.edited import edited_files, text_of, with_known_types
+from fk_pipeline.spec.load import with_settings
 from tests.dagster.world import ZONE, FakeZoneResource, World
 
 pytestmark = pytest.mark.usefixtures("empty_zone")
@@ -107,7 +108,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_line_until_it_is_mended(wo
 
 
 def test_settings_of_the_project_stay_when_the_file_is_read_again(world: World) -> None:
-    spec = load_spec(world.pipeline.spec.file).with_settings(max_batches_per_run=1)
+    spec = with_settings(load_spec(world.pipeline.spec.file), max_batches_per_run=1)
     world.defs = definitions([spec])
     edit(world, "settings: {}", "settings: {max_batches_per_run: 2}")
     assert world.tick() == ("0..0", [])

@@ -18,6 +18,7 @@ from fk_pipeline.cli.main import app
 from fk_pipeline.errors import HeldBackError, PipelineFileError, StateError, UsageError
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.pipeline import Pipeline, load
+from fk_pipeline.spec.places import landing_base
 from fk_pipeline.store.ledger import claimed_name
 from fk_pipeline.store.ledger.entries import Entries
 
@@ -158,7 +159,7 @@ def goes_on(file: Path) -> None:
     """Nothing is new; a file that lands, one that changes and one that goes are what they are, at their places."""
     pipeline = nothing_is_new(file)
     before = pipeline.ledger().files.digest(1, Side.LEFT)
-    folder = Path(pipeline.spec.landing_base(Side.LEFT))
+    folder = Path(landing_base(pipeline.spec, Side.LEFT))
     (folder / "late-1.jsonl").write_text("{}\n")
     (folder / "1.jsonl").write_text("{}\n")
     found = pipeline.discover()

@@ -18,6 +18,7 @@ from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.scaffold import write
 from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.spec.places import landing_path
 from fk_pipeline.spec.project import project_of
 
 QUERY = """
@@ -83,7 +84,7 @@ def test_a_pipeline_for_each_table_that_lands_and_one_for_the_query(shop: Shop) 
         "customers": "customers.yaml",
         "nations": None,
     }
-    assert query.landing("nations") == str(shop.given["nations"])
+    assert landing_path(query, "nations") == str(shop.given["nations"])
     assert query.inputs["nations"].key == ("nation_id",)
     assert project_of([*shop.made.glob("[!d]*.yaml")]).names.keys() == {
         shop.made / f"{name}.yaml" for name in ("orders", "customers", "revenue")
@@ -134,7 +135,7 @@ def test_a_table_may_be_a_clock(shop: Shop) -> None:
 def test_in_place_the_folders_of_the_samples_are_read(shop: Shop) -> None:
     assert shop.init("--in-place").exit_code == 0
     assert not (shop.made / "landing").exists()
-    assert shop.spec("orders").landing("input") == str(shop.folder / "orders")
+    assert landing_path(shop.spec("orders"), "input") == str(shop.folder / "orders")
 
 
 def test_a_file_with_lines_of_several_tables_is_taken_for_each(shop: Shop) -> None:
@@ -148,7 +149,7 @@ def test_a_file_with_lines_of_several_tables_is_taken_for_each(shop: Shop) -> No
     assert shop.init(orders=both, customers=both).exit_code == 0
     specs = [shop.spec(name) for name in ("orders", "customers")]
     assert [one.side("input").table for one in specs] == ["orders", "customers"]
-    assert {one.landing("input") for one in specs} == {str(shop.made / "landing/both")}
+    assert {landing_path(one, "input") for one in specs} == {str(shop.made / "landing/both")}
     assert "lines of several tables: orders, customers" in Shop.refused(_again(shop), nations=both)
 
 

@@ -13,8 +13,10 @@ from fk_pipeline.definitions import definitions
 from fk_pipeline.engine.fingerprints import fingerprints
 from fk_pipeline.errors import PipelineFileError, UsageError
 from fk_pipeline.spec import load_spec
+from fk_pipeline.spec.described import description_of_output
 from fk_pipeline.spec.edited import as_it_is_now
-from fk_pipeline.spec.load import file_and_line
+from fk_pipeline.spec.load import file_and_line, with_settings
+from fk_pipeline.spec.places import landing_path
 from fk_pipeline.spec.project import pipeline_files, project_of, results_read, with_inline
 
 REVENUE = """\
@@ -69,21 +71,21 @@ def invoke(*args: Any) -> Any:
 def test_an_inline_input_is_a_table_pipeline_with_the_settings_of_the_query(folder: Path) -> None:
     orders, query = load_spec(folder / "revenue.yaml#orders"), load_spec(folder / "revenue.yaml")
     assert (orders.name, orders.kind, orders.home) == ("revenue_orders", "table", f"{folder}/lake/revenue_orders")
-    assert orders.landing(orders.sides[0]) == f"{folder}/landing/orders"
+    assert landing_path(orders, orders.sides[0]) == f"{folder}/landing/orders"
     assert (orders.on_bad_record, orders.owners, orders.group) == ("fail", ("team:shop",), "revenue")
     assert (orders.settings.automation, orders.settings.max_failures) == ("on", 3)
     assert orders.settings.strategy_of("table") == "auto", "what is said of a stage of the query is not of the table"
     side = query.side(query.sides[0])
     assert (side.pipeline, side.format, side.key) == ("revenue.yaml#orders", "delta", ("id",))
-    assert query.landing(query.sides[0]) == f"{orders.home}/table"
+    assert landing_path(query, query.sides[0]) == f"{orders.home}/table"
     assert (side.where, side.table, side.sensitive) == (None, None, ("card",)), "the table has what passes"
     assert query.sensitive_outputs == {"card"}
     [amount] = [one for one in query.outputs if one.name == "amount"]
-    assert query.description_of(amount) == "in cents"
+    assert description_of_output(query, amount) == "in cents"
     names = ["revenue.yaml#orders", "revenue.yaml#customers", "regions.yaml"]
     assert [file.name for file in results_read(query)] == names
     assert load_spec(folder / "sub" / ".." / "revenue.yaml#orders").home == orders.home
-    own = query.with_settings(max_failures=7)
+    own = with_settings(query, max_failures=7)
     assert [one.settings.max_failures for one in with_inline([own])] == [7, 7, 7]
 
 

@@ -13,6 +13,7 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key.layout import declared_layout
 from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.spec.described import description_of_output
 from fk_pipeline.spec.sql import Expression, parse_expression
 
 GOOD = """\
@@ -125,7 +126,7 @@ def test_a_column_that_is_taken_as_it_is_means_what_its_input_says(tmp_path: Pat
     right = "right:\n  descriptions: {seats: seats of the plane}"
     left = "left:\n  descriptions: {dep_delay: minutes, tailnum: on its tail}"
     spec = load(tmp_path, GOOD.replace("right:", right).replace("left:\n", f"{left}\n", 1))
-    told = {output.name: spec.description_of(output) for output in spec.outputs}
+    told = {output.name: description_of_output(spec, output) for output in spec.outputs}
     assert told == {"id": None, "tail": "on its tail", "plane_seats": "seats of the plane", "f": None}
 
 

@@ -14,6 +14,7 @@ from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import Quarantined, Version
+from fk_pipeline.spec.places import relative
 from fk_pipeline.store import schemas as s
 
 MOST_QUARANTINED = 20
@@ -157,7 +158,7 @@ def records_of(rows: Iterable[JsonRow], spec: ForeignKeySpec) -> tuple[Quarantin
         Quarantined(
             batch=row[s.BATCH],
             side=row[s.SIDE],
-            file=None if row[s.FILE] is None else spec.relative(row[s.FILE]),
+            file=None if row[s.FILE] is None else relative(spec, row[s.FILE]),
             line=row[s.LINE],
             reason=row[s.REASON],
         )

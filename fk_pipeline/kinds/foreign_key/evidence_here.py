@@ -144,7 +144,7 @@ def _check(spec: ForeignKeySpec) -> None:
         LeftToSpark: it has expressions, or keys that only Spark compares.
     """
     over_left = [sql for sql in (*spec.left.foreign_key, spec.as_of) if sql not in (None, BY_BATCH)]
-    for sql, whole in (*((one, 1) for one in over_left), *((one.sql, 2) for one in spec.computed)):
+    for sql, whole in (*((one, 1) for one in over_left), *((one.sql, 2) for one in (*spec.outputs, *spec.key_outputs))):
         parsed = parse_expression(sql)
         if not parsed.plain or len(parsed.reads[0]) > (whole if parsed.reads[0][0].lower() in SIDES else 1):
             raise LeftToSpark(f"'{sql}' is evaluated by Spark only")

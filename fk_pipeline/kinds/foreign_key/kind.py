@@ -198,7 +198,10 @@ FOREIGN_KEY = Kind(
             run=f"{_RUNS}:resolved_join",
             views=f"{_RULES}.resolved_join:resolved_join_views",
             concerns=f"{_RUNS}:touched_by_resolving",
-            evaluates=lambda spec: [*(output.sql for output in spec.computed), *_filled_foreign_key(spec)],
+            evaluates=lambda spec: [
+                *(output.sql for output in (*spec.outputs, *spec.key_outputs)),
+                *_filled_foreign_key(spec),
+            ],
         ),
     ),
     depends_on=_depends_on,

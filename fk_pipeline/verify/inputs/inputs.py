@@ -15,6 +15,7 @@ from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.zone import FoundFile, LandingZone
 from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
+from fk_pipeline.spec.places import landing_path, relative
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
@@ -124,7 +125,8 @@ def _comparable(
 ) -> Iterator[_Unit]:
     """Yields the batches of an input whose files can be compared with stored rows."""
     declared = spec.side(side)
-    listed = {} if declared.format == "delta" else {spec.relative(f.path): f for f in zone.list(spec.landing(side))}
+    there = [] if declared.format == "delta" else zone.list(landing_path(spec, side))
+    listed = {relative(spec, file.path): file for file in there}
     due, folded = {*map(int, ledger.due.of(stage))}, ledger.folds.of(stage)
     for batch in map(int, ledger.batches):
         files = ledger.files.of(batch, side)
