@@ -223,8 +223,8 @@ class Kind:
             the `answers.Forecast` of each of these stages that a refresh runs, by name; empty: none is made.
         forecast_of: reference to a function of the metadata of the last commit to the main table of a stage that
             returns the `answers.Forecast` which was made before that run; None if there is none.
-        closing: reference to a function of a pipeline that does not keep everything (`PipelineSpec.keeps`); it returns
-            its `answers.Closing`.
+        closing: reference to a function of a pipeline that returns its `answers.Closing`, None if it keeps everything;
+            empty: every pipeline does.
         views: per table of which not all rows are stored, reference to a function of reader, ledger and pipeline that
             returns all its rows.
         views_here: per such table, reference to a function that returns the same without Spark

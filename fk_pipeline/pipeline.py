@@ -440,10 +440,10 @@ class Pipeline(OpenPipeline):
             LandingError, PipelineFileError, LeaseTakenError, StateError: as with `discover`, if it folds batches.
         """
         from fk_pipeline.privacy import concealing
-        from fk_pipeline.upkeep import compact
+        from fk_pipeline.upkeep import closing_of, compact
 
         self.refuse_unfinished()
-        if self.spec.settings.fold_after_hours is not None or self.spec.keeps is not None:
+        if self.spec.settings.fold_after_hours is not None or closing_of(self.spec) is not None:
             self.discover()  # a batch that has landed anew is due, and not folded
         with concealing(self.spec):
             return compact(self.runner, progress)

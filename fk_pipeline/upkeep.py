@@ -23,7 +23,7 @@ from fk_pipeline.engine.runner import Runner
 from fk_pipeline.engine.sole import sole_session
 from fk_pipeline.environment import storage
 from fk_pipeline.identity import QUARANTINING, BatchId, BatchRange, Side, ranges_sql
-from fk_pipeline.spec import quote
+from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.lease import LeaseCheck, lease, leases
 from fk_pipeline.store.ledger.entries import SCHEMAS
@@ -118,9 +118,10 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
         with _ledger_alone(home, runner.ledger.kind):
             runner.ledger.refresh()
             runner.ledger.folds.record(_to_fold(runner))
-    if runner.spec.keeps is not None:
+    closing = closing_of(runner.spec)
+    if closing is not None:
         progress("horizon")
-        folding.close(loaded(runner.ledger.kind.closing)(runner.spec))
+        folding.close(closing)
     if runner.ledger.folds.on_all_sides:
         for stage, side in runner.ledger.inputs.items():
             progress(f"folding: {side}")
@@ -151,6 +152,12 @@ def _ledger_alone(home: str, kind: Kind) -> Iterator[None]:
     """Keeps discoveries and stages from running: a process that wrote a ledger entry meanwhile would get a conflict."""
     with lease(home, "discovery"), leases(home, kind.stage_names):
         yield
+
+
+def closing_of(spec: PipelineSpec) -> Closing | None:
+    """Returns what a pipeline does not keep for ever; None if it keeps everything."""
+    found: Closing | None = loaded(spec.definition.closing)(spec) if spec.definition.closing else None
+    return found
 
 
 def _to_fold(runner: Runner) -> list[BatchId]:

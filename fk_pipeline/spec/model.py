@@ -22,7 +22,6 @@ from fk_pipeline.identity import Side
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.base import Frozen, problem
 from fk_pipeline.spec.described import GroupName, Meta, Owners, Tags, of_columns
-from fk_pipeline.spec.durations import Length
 from fk_pipeline.spec.inputs import ClockSpec, SideSpec
 from fk_pipeline.spec.paths import folder_of, place_of
 from fk_pipeline.spec.settings import OwnSuites, Settings
@@ -66,7 +65,7 @@ class PipelineSpec(Frozen):
     """One pipeline, as its file describes it.
 
     What the loader adds: `file`; `texts`, the files that it read, each with a hash of its text (`spec.edited`); and
-    `own_settings`, the settings that `with_settings` gave in place of those in the file.
+    `own_settings`, the settings that `spec.load.with_settings` gave in place of those in the file.
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)
@@ -164,8 +163,7 @@ class PipelineSpec(Frozen):
     def sensitive_outputs(self) -> frozenset[str]:
         """The columns of the result whose expression reads a sensitive column."""
         secret = {side: self.side(side).sensitive for side in self.sides}
-        reads = {output.name: self.reads(output) for output in self.outputs}
-        return frozenset(name for name, found in reads.items() if any(c.name in secret[side] for side, c in found))
+        return frozenset(o.name for o in self.outputs if any(c.name in secret[side] for side, c in self.reads(o)))
 
     def side(self, side: Side) -> SideSpec:
         """Returns an input by its name."""
@@ -185,11 +183,6 @@ class PipelineSpec(Frozen):
     def key_outputs(self) -> tuple[Output, ...]:
         """The columns of a result key of one's choice, in their order; empty if there is none."""
         return ()
-
-    @property
-    def keeps(self) -> Length | None:
-        """How far back what may still be asked goes, at least; None: everything is kept."""
-        return None
 
     @property
     def computes(self) -> bool:

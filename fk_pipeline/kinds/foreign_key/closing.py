@@ -42,3 +42,8 @@ class EndedVersions:
     def removable(self, _: Side, state: DataFrame, keys: Sequence[str], horizon: str, settled: str) -> DataFrame:
         """Returns the keys of the versions that had ended by the horizon and cannot hold again."""
         return removable(state, [key for key in keys if key != s.VALID_FROM], horizon, settled)
+
+
+def closing_of(spec: ForeignKeySpec) -> EndedVersions | None:
+    """Returns what maintenance may remove; None if all versions answer for ever."""
+    return None if spec.history is None else EndedVersions(spec)

@@ -235,7 +235,7 @@ FOREIGN_KEY = Kind(
         f"_fk_verdict IN ('{RETRACTED}', '{QUARANTINED}')",
         keys="fk_pipeline.kinds.foreign_key.tables:pk_columns",
     ),
-    closing="fk_pipeline.kinds.foreign_key.closing:EndedVersions",
+    closing="fk_pipeline.kinds.foreign_key.closing:closing_of",
     views={"verdicts": "fk_pipeline.kinds.foreign_key.verdicts:verdicts"},
     views_here={"verdicts": "fk_pipeline.kinds.foreign_key.verdicts_here:verdicts"},
 )

@@ -94,11 +94,6 @@ class ForeignKeySpec(JoinSpec):
             return None
         return Column(name.lower(), self.time_type)
 
-    @property
-    def keeps(self) -> Length | None:
-        """How far versions of right rows go back; None: all versions answer for ever."""
-        return self.history
-
     @cached_property
     def sensitive_outputs(self) -> frozenset[str]:
         """The columns of the result whose expression reads a sensitive column, or a validity that is made of one."""

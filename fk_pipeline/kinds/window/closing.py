@@ -49,3 +49,8 @@ class OldEvents:
 
     def _spans(self, state: DataFrame) -> Spans:
         return Spans.of(self.spec, state.schema[TIME].dataType.simpleString())
+
+
+def closing_of(spec: WindowSpec) -> OldEvents | None:
+    """Returns what maintenance may remove; None if all events stay."""
+    return None if spec.retention is None else OldEvents(spec)

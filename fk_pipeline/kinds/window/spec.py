@@ -137,11 +137,6 @@ class WindowSpec(OverTables, JoinSpec):
         return [*self.plain_outputs(Side.LEFT, self.outer), *self.plain_outputs(Side.RIGHT, not self.inner)]
 
     @property
-    def keeps(self) -> str | None:
-        """How far back events go; None: all stay."""
-        return self.retention
-
-    @property
     def waits(self) -> bool:
         """Whether rows without a match stand alone, and only when the clock has passed their close."""
         return not self.inner and self.unmatched == "when_closed"
