@@ -20,7 +20,7 @@ from fk_pipeline.verify.inputs.buckets import Buckets
 from fk_pipeline.verify.inputs.doubts import ANY, NotReadError
 from fk_pipeline.verify.inputs.inputs import reader_of
 from fk_pipeline.verify.inputs.landed import Fate, FilePlace, InputColumns, LandedRecord
-from fk_pipeline.verify.inputs.typed import Written
+from fk_pipeline.verify.inputs.sent import Written
 
 SCHEMA = "id INT, k STRING, d DATE"
 

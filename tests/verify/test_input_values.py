@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from fk_pipeline.verify.inputs.doubts import ANY, Doubtful, MisfitError
 from fk_pipeline.verify.inputs.moments import date_of, date_text, moment_of, moment_text
-from fk_pipeline.verify.inputs.typed import Days, Instant, Single, converter, json_of, same
+from fk_pipeline.verify.inputs.sent import Days, Instant, Single, json_of
+from fk_pipeline.verify.inputs.typed import converter, same
 
 REFUSED = object()
 

@@ -16,8 +16,9 @@ from fk_pipeline.verify.inputs.buckets import Buckets, slot_of
 from fk_pipeline.verify.inputs.landed import Fate, FilePlace, FileReader, InputColumns, LandedRecord
 from fk_pipeline.verify.inputs.moments import date_text, moment_text
 from fk_pipeline.verify.inputs.report import InputDifference, InputsReport
+from fk_pipeline.verify.inputs.sent import text_of
 from fk_pipeline.verify.inputs.stored import StoredRow
-from fk_pipeline.verify.inputs.typed import base_of, same, text_of
+from fk_pipeline.verify.inputs.typed import base_of, same
 
 _READING = (
     *("column ", "key column ", "not a JSON object", "not one JSON object", "not UTF-8", "not a row of ", "a quote "),

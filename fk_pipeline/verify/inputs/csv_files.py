@@ -11,7 +11,7 @@ from fk_pipeline.verify.inputs.doubts import ANY, NotReadError
 from fk_pipeline.verify.inputs.landed import Fate, Fields, FilePlace, LandedRecord
 from fk_pipeline.verify.inputs.lines import readable, stream_of
 from fk_pipeline.verify.inputs.rows import RowEntries
-from fk_pipeline.verify.inputs.typed import Lines
+from fk_pipeline.verify.inputs.sent import Lines
 
 _BOM = b"\xef\xbb\xbf"
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from fk_pipeline.verify.inputs.landed import Fate, Fields, FilePlace, InputColumns, LandedRecord
-from fk_pipeline.verify.inputs.typed import json_of, text_of
+from fk_pipeline.verify.inputs.sent import json_of, text_of
 
 _WORD = "__debezium_unavailable_value"
 _IN_BASE64 = base64.b64encode(_WORD.encode()).decode()

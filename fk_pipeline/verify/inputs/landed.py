@@ -12,7 +12,8 @@ from fk_pipeline.spec import Column, SideSpec
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.verify.inputs.conditions import condition_of
 from fk_pipeline.verify.inputs.doubts import ANY, Doubtful, MisfitError
-from fk_pipeline.verify.inputs.typed import Convert, base_of, converter, text_of
+from fk_pipeline.verify.inputs.sent import text_of
+from fk_pipeline.verify.inputs.typed import Convert, base_of, converter
 
 
 class Fate(StrEnum):

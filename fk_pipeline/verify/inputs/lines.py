@@ -14,7 +14,7 @@ from fk_pipeline.cdc.unreadable import MARK, Shape, look_into
 from fk_pipeline.environment import storage
 from fk_pipeline.store.ledger.corrections import digest_of
 from fk_pipeline.verify.inputs.landed import Fate, FilePlace, LandedRecord
-from fk_pipeline.verify.inputs.typed import json_of
+from fk_pipeline.verify.inputs.sent import json_of
 
 _MARK = "\ufeff"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fk_pipeline.verify.inputs.landed import Fate, Fields, FilePlace, InputColumns, LandedRecord
-from fk_pipeline.verify.inputs.typed import text_of
+from fk_pipeline.verify.inputs.sent import text_of
 
 _TYPES = {"insert": "c", "bootstrap-insert": "r", "update": "u", "delete": "d"}
 _NO_ROW = re.compile(r"bootstrap-start|bootstrap-complete|(table|database)-.*", re.DOTALL)

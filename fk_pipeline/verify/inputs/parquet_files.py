@@ -14,7 +14,7 @@ from fk_pipeline.environment import storage
 from fk_pipeline.verify.inputs.doubts import ANY
 from fk_pipeline.verify.inputs.landed import Fate, Fields, FilePlace, LandedRecord
 from fk_pipeline.verify.inputs.rows import RowEntries
-from fk_pipeline.verify.inputs.typed import Days, Instant, Single
+from fk_pipeline.verify.inputs.sent import Days, Instant, Single
 
 ROWS_AT_ONCE = 4096
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fk_pipeline.verify.inputs.landed import Fate, Fields, FilePlace, InputColumns, LandedRecord
-from fk_pipeline.verify.inputs.typed import text_of
+from fk_pipeline.verify.inputs.sent import text_of
 
 _OPERATIONS = {
     "c": ("c", "create"),

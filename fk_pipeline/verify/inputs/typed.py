@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import math
 import re
-import struct
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
@@ -21,25 +19,19 @@ from sqlglot import exp
 
 from fk_pipeline.spec.sql import DIALECT
 from fk_pipeline.verify.inputs.doubts import ANY, Doubtful, MisfitError
-from fk_pipeline.verify.inputs.moments import date_of, date_text, epoch_of, moment_of, moment_text
-
-
-class Written(str):
-    """A number as it was written."""
-
-    __slots__ = ()
-
-
-class Constant(str):
-    """NaN or Infinity without quotes."""
-
-    __slots__ = ()
-
-
-class Lines(str):
-    """A text of a CSV file with a carriage return in it: the file decides whether that stays before a line feed."""
-
-    __slots__ = ()
+from fk_pipeline.verify.inputs.moments import date_of, epoch_of, moment_of
+from fk_pipeline.verify.inputs.sent import (
+    TOO_DEEP,
+    Constant,
+    Days,
+    Instant,
+    Lines,
+    Single,
+    Written,
+    json_of,
+    nearest_single,
+    text_of,
+)
 
 
 class JsonText(str):
@@ -54,31 +46,11 @@ class NumberText(str):
     __slots__ = ()
 
 
-class Single(float):
-    """A number of 32 bits."""
-
-    __slots__ = ()
-
-
-class Days(int):
-    """A date of a columnar file."""
-
-    __slots__ = ()
-
-
-class Instant(int):
-    """A time of a columnar file, in microseconds."""
-
-    __slots__ = ()
-
-
 Convert = Callable[[Any], Any]
 """A function from what landed (never None) to the value. It raises `MisfitError`, and may return `Doubtful`."""
 
-TOO_DEEP = "too many values within one another"
-"""In place of the text of such a value."""
-
-RANGES = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
+_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
+"""Per type of integers, its bits without the sign."""
 _BLANKS = "".join(map(chr, range(33)))
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?")
@@ -91,66 +63,6 @@ _WORDS = {
 }
 _LARGEST_SINGLE = 3.4028235677973366e38
 """The smallest number that no longer rounds to one of 32 bits."""
-
-
-def json_of(text: str) -> Any:
-    """Returns the value of a JSON text, its numbers as they were written.
-
-    Raises:
-        ValueError: it is not one JSON value.
-    """
-    return json.loads(text, parse_float=Written, parse_int=Written, parse_constant=Constant)
-
-
-def text_of(sent: Any) -> str:
-    """Returns what landed as text: the form in which a value of another type is read."""
-    if isinstance(sent, str):
-        return sent
-    if isinstance(sent, bool):
-        return "true" if sent else "false"
-    if isinstance(sent, Days):
-        return date_text(sent)
-    if isinstance(sent, Instant):
-        return moment_text(sent, " ")
-    if isinstance(sent, Single):
-        return _shortest(sent)
-    if isinstance(sent, float):
-        return repr(float(sent)).replace("inf", "Infinity").replace("nan", "NaN")
-    if isinstance(sent, Decimal):
-        return format(sent, "f")
-    if isinstance(sent, bytes):
-        return sent.decode("utf-8", "surrogateescape")
-    if not isinstance(sent, (dict, list)):
-        return str(sent)
-    try:
-        return _json(sent)
-    except RecursionError:
-        return TOO_DEEP
-
-
-def _json(sent: Any) -> str:
-    if isinstance(sent, dict):
-        return "{" + ",".join(f"{json.dumps(name)}:{_json(one)}" for name, one in sent.items()) + "}"
-    if isinstance(sent, list):
-        return "[" + ",".join(map(_json, sent)) + "]"
-    if sent is None:
-        return "null"
-    bare = isinstance(sent, (Written, Constant, bool, int, float, Decimal)) and not isinstance(sent, (Days, Instant))
-    return text_of(sent) if bare else json.dumps(text_of(sent))
-
-
-def _shortest(number: float) -> str:
-    """Returns the shortest text that is a number of 32 bits."""
-    for digits in range(1, 10):
-        text = f"{number:.{digits}g}"
-        if _single(float(text)) == number or math.isinf(number) or math.isnan(number):
-            return text.replace("inf", "Infinity").replace("nan", "NaN")
-    return repr(float(number))
-
-
-def _single(number: float) -> float:
-    found: float = struct.unpack("f", struct.pack("f", number))[0]
-    return found
 
 
 def base_of(dtype: str) -> str:
@@ -180,8 +92,8 @@ def _converter(tree: exp.Expression, how: str | None, day_numbers: bool) -> Conv
     if base == "STRUCT":
         fields = {one.this.name: _converter(one.args["kind"], None, day_numbers) for one in tree.expressions}
         return lambda sent: _struct(sent, fields)
-    if base in RANGES:
-        return lambda sent: _integer(sent, RANGES[base])
+    if base in _BITS:
+        return lambda sent: _integer(sent, _BITS[base])
     if base == "DECIMAL":
         found = re.search(r"\(\s*(\d+)\s*(?:,\s*(\d+))?", dtype)
         precision, scale = (int(found[1]), int(found[2] or 0)) if found else (10, 0)
@@ -240,7 +152,7 @@ def _floating(sent: Any, *, single: bool) -> Any:
     number = float(text)
     if math.isinf(number) or (single and abs(number) >= _LARGEST_SINGLE):
         raise MisfitError
-    return _single(number) if single else number
+    return nearest_single(number) if single else number
 
 
 def _decimal(sent: Any, precision: int, scale: int, how: str | None) -> Any:
@@ -298,7 +210,7 @@ def _date(sent: Any, day_numbers: bool) -> Any:
         return int(sent)
     text = _text(sent)
     if day_numbers and _INTEGER.fullmatch(text):
-        return _integer(text, RANGES["INT"])
+        return _integer(text, _BITS["INT"])
     return date_of(text)
 
 
@@ -309,7 +221,7 @@ def _moment(sent: Any, how: str | None, *, zoned: bool) -> Any:
     if _BARE.fullmatch(text):
         if how is None:
             raise MisfitError
-        return epoch_of(_integer(text, RANGES["BIGINT"]), how)
+        return epoch_of(_integer(text, _BITS["BIGINT"]), how)
     return moment_of(text, zoned=zoned)
 
 
