@@ -13,12 +13,11 @@ from fk_pipeline.identity import Side
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.failing import ONCE_FILLED
 from fk_pipeline.verify.inputs.buckets import Buckets, slot_of
-from fk_pipeline.verify.inputs.landed import Fate, FilePlace, FileReader, InputColumns, LandedRecord
-from fk_pipeline.verify.inputs.moments import date_text, moment_text
-from fk_pipeline.verify.inputs.report import InputDifference, InputsReport
-from fk_pipeline.verify.inputs.sent import text_of
+from fk_pipeline.verify.inputs.differences import InputDifferences
+from fk_pipeline.verify.inputs.landed import Fate, FilePlace, FileReader, InputColumns, LandedRecord, comparable
+from fk_pipeline.verify.inputs.report import InputsReport
 from fk_pipeline.verify.inputs.stored import StoredRow
-from fk_pipeline.verify.inputs.typed import base_of, same
+from fk_pipeline.verify.inputs.typed import same
 
 _READING = (
     *("column ", "key column ", "not a JSON object", "not one JSON object", "not UTF-8", "not a row of ", "a quote "),
@@ -27,9 +26,6 @@ _READING = (
 )
 """The beginnings of the reasons of records that could not be read. All others are about expressions of the pipeline
 file, which this reader does not compute."""
-
-_LONGEST = 120
-_SECRET = "a sensitive value"  # noqa: S105 - shown in place of one
 
 
 @dataclass
@@ -57,9 +53,9 @@ class Group:
 class _Batch:
     """What is known of one batch while its files are read."""
 
-    newest: tuple[Any, ...] | None = None
+    newest: tuple[Any, ...] | None
     """The newest truncate: its order and its place."""
-    truncates: int = 0
+    truncates: int
     is_ordered: bool = True
     unplaced: int = 0
     quarantine: dict[tuple[str, int], str] = field(default_factory=dict)
@@ -67,53 +63,13 @@ class _Batch:
     ignored: Counter[bool] = field(default_factory=Counter)
     """Ignored records: those beyond doubt, and others."""
 
-
-class Comparison:
-    """Compares groups of batches of an input, and adds to a report."""
-
-    def __init__(self, columns: InputColumns, reader: FileReader, side: Side, report: InputsReport) -> None:
-        self._columns, self._reader, self._name, self._report = columns, reader, side, report
-        self._side: SideSpec = columns.side
-        self._batches: dict[int, _Batch] = {}
-        self._keeps = True
-        self._files: dict[tuple[int, int], str] = {}
-
-    def of(self, group: Group, rows: Iterable[StoredRow]) -> None:
-        """Compares the files of a group of batches with the rows that the changelog has of them.
-
-        Raises:
-            NotReadError: a file cannot be read by this reader; the report has then counts of a part of the group.
-        """
-        self._keeps = group.keeps
-        self._batches = {place.batch: self._begun(place.batch) for place in group.places}
-        self._files = {(place.batch, place.number): place.name for place in group.places}
-        for batch, records in group.quarantine.items():
-            self._learn(self._batches[batch], records, [one for one in group.places if one.batch == batch])
-        with Buckets(group.size) as buckets:
-            for place in group.places:
-                self._read(place, buckets, group.share)
-                self._report.files += 1
-            for row in rows:
-                self._report.rows += 1
-                if row.key is None:
-                    self._truncate(row)
-                elif _is_in(group.share, (row.batch, *row.key)):
-                    buckets.add((row.batch, *map(_key_part, row.key)), row)
-            for key, values in buckets.groups():
-                self._of_key(key[0], key[1:], values)
-        self._left_over(group)
-        self._report.batches += len(self._batches)
-
-    # ---- what lands
-
-    def _begun(self, number: int) -> _Batch:
+    @classmethod
+    def begun(cls, number: int, side: SideSpec) -> _Batch:
         """Returns a batch before its files are read: a snapshot begins with a truncate."""
-        if not self._side.is_snapshot:
-            return _Batch()
-        return _Batch(newest=((number,), (-1, 0, 0)), truncates=1)
+        return cls(((number,), (-1, 0, 0)), 1) if side.is_snapshot else cls(None, 0)
 
-    def _learn(self, batch: _Batch, records: Sequence[tuple[str, int, str]], places: Sequence[FilePlace]) -> None:
-        """Takes in the quarantine of a batch; a file that was moved since is found by its name."""
+    def learn(self, records: Sequence[tuple[str, int, str]], places: Sequence[FilePlace]) -> None:
+        """Takes in the quarantine of the batch, which has these files; a file that was moved is known by its name."""
         names: dict[str, list[FilePlace]] = {}
         for place in places:
             names.setdefault(place.name.rsplit("/", 1)[-1], []).append(place)
@@ -122,11 +78,49 @@ class Comparison:
             alike = names.get(file.rsplit("/", 1)[-1], [])
             now = file if file in known or len(alike) != 1 else alike[0].stored_as
             if line:
-                batch.quarantine[now, line] = reason
+                self.quarantine[now, line] = reason
             else:
-                batch.without_line += 1
+                self.without_line += 1
 
-    def _read(self, place: FilePlace, buckets: Buckets, share: float) -> None:
+
+class Comparison:
+    """The comparison of a group of batches of an input, which adds to a report."""
+
+    def __init__(
+        self, columns: InputColumns, reader: FileReader, side: Side, report: InputsReport, group: Group
+    ) -> None:
+        self._columns, self._reader, self._report, self._group = columns, reader, report, group
+        self._batches = {place.batch: _Batch.begun(place.batch, columns.side) for place in group.places}
+        for number, records in group.quarantine.items():
+            self._batches[number].learn(records, [one for one in group.places if one.batch == number])
+        files = {(place.batch, place.number): place.name for place in group.places}
+        self._differences = InputDifferences(columns.side, side, report, files)
+
+    def with_rows(self, rows: Iterable[StoredRow]) -> None:
+        """Compares the files of the group with the rows that the changelog has of its batches.
+
+        Raises:
+            NotReadError: a file cannot be read by this reader; the report has then counts of a part of the group.
+        """
+        group = self._group
+        with Buckets(group.size) as buckets:
+            for place in group.places:
+                self._read(place, buckets)
+                self._report.files += 1
+            for row in rows:
+                self._report.rows += 1
+                if row.key is None:
+                    self._truncate(row)
+                else:
+                    self._keep(row.batch, row.key, row, buckets)
+            for key, values in buckets.groups():
+                self._of_key(key[0], key[1:], values)
+        self._left_over()
+        self._report.batches += len(self._batches)
+
+    # ---- what lands
+
+    def _read(self, place: FilePlace, buckets: Buckets) -> None:
         """Reads a file: counts its records, compares them with the quarantine, and keeps those that have a key."""
         batch = self._batches[place.batch]
         for line, entries in _by_line(self._reader.entries(place)):
@@ -142,7 +136,7 @@ class Comparison:
                     self._report.quarantined += 1
                     self._report.doubtful += entry.doubt
                     continue
-                self._take(batch, place, entry, buckets, share)
+                self._take(batch, place, entry, buckets)
 
     def _is_rejected(self, place: FilePlace, batch: _Batch, entry: LandedRecord, reason: str | None) -> bool:
         """Returns whether a record is in the quarantine, where this is right."""
@@ -153,12 +147,16 @@ class Comparison:
             return False
         if entry.fate is Fate.QUARANTINED or entry.doubt or not reason.startswith(_READING):
             return True
-        self._differs(
-            place.batch, "quarantine", entry, landed=f"a record that is {entry.fate}", stored=self._why(reason)
+        self._differences.add(
+            place.batch,
+            "quarantine",
+            entry,
+            landed=f"a record that is {entry.fate}",
+            stored=self._differences.why(reason),
         )
         return True
 
-    def _take(self, batch: _Batch, place: FilePlace, entry: LandedRecord, buckets: Buckets, share: float) -> None:
+    def _take(self, batch: _Batch, place: FilePlace, entry: LandedRecord, buckets: Buckets) -> None:
         report = self._report
         if entry.fate is Fate.IGNORED:
             report.ignored += 1
@@ -169,10 +167,12 @@ class Comparison:
                 report.doubtful += 1
                 batch.unplaced += 1
             elif entry.key is None:
-                self._differs(place.batch, "quarantine", entry, landed=self._problem(entry), stored="it was read")
+                self._differences.add(
+                    place.batch, "quarantine", entry, landed=self._differences.problem(entry), stored="it was read"
+                )
                 batch.unplaced += 1
-            elif _is_in(share, (place.batch, *entry.key)):
-                buckets.add((place.batch, *entry.key), entry)
+            else:
+                self._keep(place.batch, entry.key, entry, buckets)
             return
         report.doubtful += entry.doubt
         if entry.fate is Fate.TRUNCATED:
@@ -186,17 +186,23 @@ class Comparison:
         report.deleted += entry.fate is Fate.DELETED
         if entry.key is None:
             batch.unplaced += 1
-        elif _is_in(share, (place.batch, *entry.key)):
-            buckets.add((place.batch, *entry.key), entry)
+        else:
+            self._keep(place.batch, entry.key, entry, buckets)
+
+    def _keep(self, number: int, key: tuple[Any, ...], value: LandedRecord | StoredRow, buckets: Buckets) -> None:
+        """Adds a record or a row of a key, if the key is in the share that is compared."""
+        place = (number, *map(comparable, key))
+        if self._group.share >= 1 or slot_of(place) < self._group.share * (1 << 32):
+            buckets.add(place, value)
 
     # ---- what is stored
 
     def _truncate(self, row: StoredRow) -> None:
         batch = self._batches[row.batch]
         if not batch.truncates:
-            self._differs(row.batch, "unexpected", landed="no record deletes all rows", stored="a truncate")
+            self._differences.add(row.batch, "unexpected", landed="no record deletes all rows", stored="a truncate")
         elif row.events != batch.truncates and self._columns.knows_order:
-            self._differs(row.batch, "count", landed=f"{batch.truncates} truncate(s)", stored=f"{row.events}")
+            self._differences.add(row.batch, "count", landed=f"{batch.truncates} truncate(s)", stored=f"{row.events}")
         batch.truncates = 0
 
     def _of_key(self, number: int, key: tuple[Any, ...], values: Sequence[LandedRecord | StoredRow]) -> None:
@@ -213,7 +219,9 @@ class Comparison:
             if batch.unplaced:
                 batch.unplaced -= 1
                 return
-            self._differs(number, "unexpected", key=key, landed="no record has this key", stored=f"op {rows[0].op}")
+            self._differences.add(
+                number, "unexpected", key=key, landed="no record has this key", stored=f"op {rows[0].op}"
+            )
             return
         if not self._is_sure(batch, entries):
             self._any_of(number, key, entries, rows)
@@ -222,14 +230,16 @@ class Comparison:
         at = (_sortable(newest.order), newest.place)
         if batch.newest is not None and at < batch.newest:
             if rows:
-                self._differs(number, "unexpected", newest, key, landed="deleted by a later truncate", stored="a row")
+                self._differences.add(
+                    number, "unexpected", newest, key, landed="deleted by a later truncate", stored="a row"
+                )
             return
         if not rows:
             self._is_missing(number, newest, key)
             return
         self._row(number, key, newest, rows[0], len(entries))
         for _ in rows[1:]:
-            self._differs(number, "unexpected", newest, key, landed="one row", stored="a second row of the key")
+            self._differences.add(number, "unexpected", newest, key, landed="one row", stored="a second row of the key")
 
     def _is_sure(self, batch: _Batch, entries: Sequence[LandedRecord]) -> bool:
         """Returns whether this reader knows which record of a key is the last, and what it does."""
@@ -247,8 +257,8 @@ class Comparison:
                 self._row(number, key, entries[-1], row, row.events, ordered=False)
 
     def _is_missing(self, number: int, entry: LandedRecord, key: tuple[Any, ...]) -> None:
-        if self._keeps:
-            self._differs(number, "missing", entry, key, landed=f"the row is {entry.fate}", stored="no row")
+        if self._group.keeps:
+            self._differences.add(number, "missing", entry, key, landed=f"the row is {entry.fate}", stored="no row")
         else:
             self._report.closed += 1
 
@@ -273,112 +283,53 @@ class Comparison:
         """Compares the last record of a key with the row that is stored."""
         if row.deleted != (entry.fate is Fate.DELETED) and not entry.maybe_deleted:
             is_now = "deleted" if row.deleted else "written"
-            self._differs(number, "operation", entry, key, landed=f"the row is {entry.fate}", stored=f"it is {is_now}")
+            self._differences.add(
+                number, "operation", entry, key, landed=f"the row is {entry.fate}", stored=f"it is {is_now}"
+            )
             return
         if ordered and row.op != entry.op:
-            self._differs(number, "operation", entry, key, landed=f"op {entry.op}", stored=f"op {row.op}")
+            self._differences.add(number, "operation", entry, key, landed=f"op {entry.op}", stored=f"op {row.op}")
         if ordered and not same([*(entry.order or ())], [*row.order]):
-            landed, stored = (self._order(one) for one in (entry.order or (), row.order))
-            self._differs(number, "order", entry, key, landed=landed, stored=stored)
+            landed, stored = (self._differences.order(one) for one in (entry.order or (), row.order))
+            self._differences.add(number, "order", entry, key, landed=landed, stored=stored)
         if row.events != events:
-            self._differs(number, "count", entry, key, landed=f"{events} record(s) of the key", stored=f"{row.events}")
+            self._differences.add(
+                number, "count", entry, key, landed=f"{events} record(s) of the key", stored=f"{row.events}"
+            )
         if row.deleted or entry.fate is Fate.DELETED:
             return
-        for column, landed, stored in zip(self._columns.values, entry.values, row.values, strict=True):
-            if column.name in entry.holes:
-                if column.name not in row.holes:
-                    self._differs(
-                        number, "value", entry, key, column.name, "not sent", self._shown(column.name, stored)
-                    )
-            elif column.name in row.holes or not same(landed, stored):
-                shown = [self._shown(column.name, one) for one in (landed, stored)]
-                found = "not sent" if column.name in row.holes else shown[1]
-                self._differs(number, "value", entry, key, column.name, shown[0], found)
+        for column, *both in zip(self._columns.values, entry.values, row.values, strict=True):
+            unsent = [column.name in one.holes for one in (entry, row)]
+            if all(unsent) or (not any(unsent) and same(*both)):
+                continue
+            values = [self._differences.value(column.name, one) for one in both]
+            landed, stored = ("not sent" if hole else one for hole, one in zip(unsent, values, strict=True))
+            self._differences.add(number, "value", entry, key, column.name, landed, stored)
 
     def _is_read(self, number: int, key: tuple[Any, ...], entry: LandedRecord, rows: Sequence[StoredRow]) -> None:
         """Reports a record that belongs into the quarantine and is not there."""
         stored = "it was read"
         names = [column.name for column in self._columns.values]
         if rows and entry.column in names and not rows[0].deleted:
-            stored = f"it was read as {self._shown(entry.column, rows[0].values[names.index(entry.column)])}"
-        self._differs(number, "quarantine", entry, key, entry.column, self._problem(entry), stored)
+            value = rows[0].values[names.index(entry.column)]
+            stored = f"it was read as {self._differences.value(entry.column, value)}"
+        self._differences.add(number, "quarantine", entry, key, entry.column, self._differences.problem(entry), stored)
 
-    def _left_over(self, group: Group) -> None:
+    def _left_over(self) -> None:
         """Reports what the tables have and no file does, and numbers that differ."""
         for number, batch in self._batches.items():
             for (file, line), reason in batch.quarantine.items():
-                self._report.add(
-                    InputDifference(
-                        self._name, number, "quarantine", file, line, landed="no such line", stored=self._why(reason)
-                    )
-                )
+                stored = self._differences.why(reason)
+                self._differences.add(number, "quarantine", landed="no such line", stored=stored, at=(file, line))
             if batch.without_line:
                 text = f"{batch.without_line} record(s) more"
-                self._differs(number, "quarantine", landed="records that can be read", stored=text)
-            if batch.truncates and self._keeps:
-                self._differs(number, "missing", landed="a record deletes all rows", stored="no truncate")
+                self._differences.add(number, "quarantine", landed="records that can be read", stored=text)
+            if batch.truncates and self._group.keeps:
+                self._differences.add(number, "missing", landed="a record deletes all rows", stored="no truncate")
             sure, most = batch.ignored[False], batch.ignored.total()
-            ignored = group.ignored.get(number)
+            ignored = self._group.ignored.get(number)
             if ignored is not None and not sure <= ignored <= most:
-                self._differs(number, "count", landed=f"{sure} ignored record(s)", stored=f"{ignored}")
-
-    def strange(self, rows: Mapping[int, int]) -> None:
-        """Reports rows of batches that have no files of the input, given by their number per batch."""
-        for number, many in rows.items():
-            self._differs(number, "unexpected", landed="no file of the input is in the batch", stored=f"{many} row(s)")
-
-    # ---- what is reported
-
-    def _differs(
-        self,
-        number: int,
-        what: str,
-        entry: LandedRecord | None = None,
-        key: tuple[Any, ...] | None = None,
-        column: str = "",
-        landed: str = "",
-        stored: str = "",
-    ) -> None:
-        file, line = "", 0
-        if entry is not None:
-            file, line = self._files.get((number, entry.place[0]), ""), entry.line
-        keys = key if key is not None or entry is None else entry.key
-        shown = "" if keys is None else self._key(keys)
-        self._report.add(InputDifference(self._name, number, what, file, line, shown, column, landed, stored))
-
-    def _key(self, key: tuple[Any, ...]) -> str:
-        names = [column.name for column in self._side.key_columns]
-        return ", ".join(f"{name}={self._shown(name, value)}" for name, value in zip(names, key, strict=False))
-
-    def _problem(self, entry: LandedRecord) -> str:
-        if not entry.column:
-            return entry.reason
-        sent = _SECRET if self._side.is_sensitive(entry.column) else entry.sent
-        return f"{entry.reason}: {sent}"
-
-    def _why(self, reason: str) -> str:
-        return "in the quarantine" if self._side.sensitive else f"in the quarantine: {reason}"
-
-    def _order(self, order: tuple[Any, ...]) -> str:
-        if self._side.sequence_by is not None and self._side.sensitive:
-            return _SECRET
-        return f"({', '.join(map(str, order))})"
-
-    def _shown(self, name: str, value: Any) -> str:
-        """Returns a value as text; a sensitive one is not shown."""
-        if value is None:
-            return "NULL"
-        if self._side.is_sensitive(name):
-            return _SECRET
-        column = self._side.column(name)
-        base = base_of(column.type) if column is not None else ""
-        if base == "DATE" and isinstance(value, int):
-            return date_text(value)
-        if base.startswith("TIMESTAMP") and isinstance(value, int):
-            return moment_text(value)
-        if isinstance(value, bytes):
-            return value.hex()[:_LONGEST]
-        return text_of(value)[:_LONGEST] if value != "" else '""'
+                self._differences.add(number, "count", landed=f"{sure} ignored record(s)", stored=f"{ignored}")
 
 
 def _by_line(entries: Iterable[LandedRecord]) -> Iterator[tuple[int, Sequence[LandedRecord]]]:
@@ -388,16 +339,6 @@ def _by_line(entries: Iterable[LandedRecord]) -> Iterator[tuple[int, Sequence[La
             yield line, [*found]
         else:
             yield from ((0, [one]) for one in found)
-
-
-def _is_in(share: float, key: tuple[Any, ...]) -> bool:
-    return share >= 1 or slot_of(tuple(map(_key_part, key))) < share * (1 << 32)
-
-
-def _key_part(value: Any) -> Any:
-    if isinstance(value, float):
-        return "NaN" if math.isnan(value) else value + 0.0
-    return value
 
 
 def _sortable(order: tuple[Any, ...] | None) -> tuple[Any, ...]:

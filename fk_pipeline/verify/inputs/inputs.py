@@ -23,6 +23,7 @@ from fk_pipeline.verify.inputs.compare import Comparison, Group
 from fk_pipeline.verify.inputs.csv_files import CsvEntries
 from fk_pipeline.verify.inputs.debezium import DebeziumEntries
 from fk_pipeline.verify.inputs.delta import DeltaEntries
+from fk_pipeline.verify.inputs.differences import InputDifferences
 from fk_pipeline.verify.inputs.dms import DmsEntries
 from fk_pipeline.verify.inputs.doubts import NotReadError
 from fk_pipeline.verify.inputs.landed import FilePlace, FileReader, InputColumns
@@ -205,7 +206,10 @@ class _Side:
         ledger = self._ledger
         due = {*map(int, ledger.due.of(self._stage))}
         known = [int(batch) for batch in ledger.batches if batch in due or ledger.files.of(batch, self._name)]
-        Comparison(self._columns, self._reader, self._name, self._report).strange(self._rows.besides(known))
+        differences = InputDifferences(self._declared, self._name, self._report)
+        for batch, rows in self._rows.besides(known).items():
+            text = "no file of the input is in the batch"
+            differences.add(batch, "unexpected", landed=text, stored=f"{rows} row(s)")
 
     def compare(self, units: Sequence[_Unit], share: float, quarantine: DataFrame) -> None:
         """Compares some batches; one with a file that this reader cannot read is named as not compared."""
@@ -233,7 +237,7 @@ class _Side:
             self._ledger.folds.horizon(self._stage) is None,
         )
         rows = self._rows.of(batches, many=memory > _TOGETHER)
-        Comparison(self._columns, self._reader, self._name, report).of(read, rows)
+        Comparison(self._columns, self._reader, self._name, report, read).with_rows(rows)
         return report
 
     def _quarantined(self, rows: DataFrame, batches: Sequence[int]) -> dict[int, list[tuple[str, int, str]]]:

@@ -211,7 +211,7 @@ class InputColumns:
             if found is None:
                 return self._bad(record.line, "valid_from is null", "", one)
             keys = (*keys, found)
-        record.key = None if any(value is ANY for value in keys) else tuple(map(_comparable, keys))
+        record.key = None if any(value is ANY for value in keys) else tuple(map(comparable, keys))
         if record.fate is Fate.WRITTEN:
             record.values = tuple(one.value(column) for column in self.values)
             record.holes = tuple(one.holes)
@@ -250,7 +250,7 @@ class InputColumns:
             reason,
             name,
             "NULL" if sent is None else text_of(sent)[:80],
-            key=tuple(map(_comparable, key)) if whole and key else None,
+            key=tuple(map(comparable, key)) if whole and key else None,
             doubt=one.doubt,
         )
 
@@ -339,7 +339,7 @@ def _plain(side: SideSpec, sql: str | None) -> Column | None:
     return None if column is None or base_of(column.type) in ("ARRAY", "MAP", "STRUCT") else column
 
 
-def _comparable(value: Any) -> Any:
+def comparable(value: Any) -> Any:
     """Returns a part of a key in a form in which equal keys are equal."""
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
