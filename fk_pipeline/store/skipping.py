@@ -9,22 +9,18 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from math import isqrt
 from typing import Any, Protocol
-from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
-from fk_pipeline.spec.sql import text
+from fk_pipeline.spec.sql import INTEGERS
+from fk_pipeline.store.key_literals import KeyColumn, literal, structs
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
-
-_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT")
 
 
 class Bounds(Protocol):
@@ -191,8 +187,8 @@ class Among:
     def sql(self, table: str = "") -> str:
         """SQL (BOOLEAN): the condition; FALSE if there are no values."""
         name = f"{table}{quote(self.column)}"
-        parts = [f"{name} IN ({', '.join(map(_literal, self.singles))})"] if self.singles else []
-        parts += [f"{name} BETWEEN {_literal(low)} AND {_literal(high)}" for low, high in self.intervals]
+        parts = [f"{name} IN ({', '.join(map(literal, self.singles))})"] if self.singles else []
+        parts += [f"{name} BETWEEN {literal(low)} AND {literal(high)}" for low, high in self.intervals]
         return f"({' OR '.join(parts)})" if parts else "FALSE"
 
     def may_meet(self, bounds: Bounds) -> bool:
@@ -260,19 +256,19 @@ def _exactly_by(columns: Sequence[str], keys: pa.Table, sizes: Sizes) -> str | N
     return _exactly(keys, columns[0], sizes) if len(columns) == 1 else _exactly_together(keys.select(columns), sizes)
 
 
-def _exactly(keys: pa.Table, column: str, sizes: Sizes) -> str | None:
+def _exactly(keys: pa.Table, name: str, sizes: Sizes) -> str | None:
     """SQL (BOOLEAN): `exactly` for one key column."""
-    kind, values = keys.schema.field(column).type, keys[column]
+    kind, values = keys.schema.field(name).type, keys[name]
     if values.null_count or not _has_conditions(kind) or len(values.unique()) < len(values):
         return None
     try:
         listed = values.to_pylist()
     except UnicodeDecodeError:
         return None
-    # With the type of the column: Delta skips no file for values that are cast to this type.
-    suffix = "L" if pt.is_int64(kind) else ""
-    few = len(listed) <= sizes.listed_keys
-    said = _in_list(column, listed, suffix) if few else _in_buckets(column, listed, sizes.keys_per_bucket, suffix)
+    column = KeyColumn.of(name, kind)
+    said = column.among(listed, sizes)
+    if len(listed) > sizes.listed_keys:  # Delta compares the least and the greatest value with the bounds of files
+        said += f" AND {column.in_buckets(listed, sizes.keys_per_bucket)}"
     return _if_short(said, sizes)
 
 
@@ -289,7 +285,7 @@ def _exactly_together(keys: pa.Table, sizes: Sizes) -> str | None:
         return None
     if len({*listed}) < len(listed) or not all(_has_conditions(kind) or pt.is_timestamp(kind) for kind in kinds):
         return None
-    columns = [_Named.of(name, kind) for name, kind in zip(keys.column_names, kinds, strict=True)]
+    columns = [KeyColumn.of(name, kind) for name, kind in zip(keys.column_names, kinds, strict=True)]
     by_nulls: dict[tuple[bool, ...], list[tuple[Any, ...]]] = {}
     for key in listed:
         by_nulls.setdefault(tuple(value is None for value in key), []).append(key)
@@ -304,78 +300,14 @@ def _exactly_together(keys: pa.Table, sizes: Sizes) -> str | None:
         except OverflowError:  # a time that has no text
             return None
         if len(there) > 1:
-            few = len(values) <= sizes.listed_keys
-            said.append(_structs(there, values) if few else _structs_in_buckets(there, values, sizes))
+            said.append(structs(there, values, sizes))
         parts.append(f"({' AND '.join(said)})")
     return _if_short(f"({' OR '.join(parts)})", sizes)
-
-
-@dataclass(frozen=True)
-class _Named:
-    """A key column: its name, the SQL of its values as they are compared in structs, and the suffix of its literals."""
-
-    name: str
-    compared: str
-    suffix: str
-    is_number: bool
-    is_time: bool
-
-    @classmethod
-    def of(cls, name: str, kind: pa.DataType) -> _Named:
-        """Returns a column of a type; a time is compared as microseconds."""
-        number, time, column = pt.is_integer(kind), pt.is_timestamp(kind), quote(name)
-        compared = f"CAST({column} AS BIGINT)" if number else f"UNIX_MICROS({column})" if time else column
-        return cls(name, compared, "L" if pt.is_int64(kind) else "", number or time, time)
-
-    def among(self, values: Sequence[Any], sizes: Sizes) -> str:
-        """SQL (BOOLEAN): the column has one of some values; of many values, at least one between them."""
-        if self.is_time:
-            literals = {value: f"TIMESTAMP'{_time_text(value)}'" for value in values}
-        else:
-            literals = {value: _literal(value) + self.suffix for value in values}
-        if len(values) <= sizes.listed_keys:
-            return f"{quote(self.name)} IN ({', '.join(literals.values())})"
-        return f"{quote(self.name)} BETWEEN {literals[min(values)]} AND {literals[max(values)]}"
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Returns a column with its times as microseconds since 1970."""
     return column.cast(pa.timestamp("us")).cast(pa.int64()) if pt.is_timestamp(column.type) else column
-
-
-def _time_text(micros: int) -> str:
-    """Returns a time as SQL writes it, in UTC.
-
-    Raises:
-        OverflowError: it is before year 1, or after year 9999.
-    """
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
-    return f"{moment:%Y-%m-%d %H:%M:%S.%f}Z".rjust(27, "0")
-
-
-def _structs(columns: Sequence[_Named], keys: Sequence[tuple[Any, ...]]) -> str:
-    """SQL (BOOLEAN): several columns together have the values of one of some keys, each a literal."""
-    suffixes = ["L" if one.is_number else "" for one in columns]
-    literals = (", ".join(_literal(v) + suffix for v, suffix in zip(key, suffixes, strict=True)) for key in keys)
-    compared = ", ".join(one.compared for one in columns)
-    return f"STRUCT({compared}) IN ({', '.join(f'STRUCT({one})' for one in literals)})"
-
-
-def _structs_in_buckets(columns: Sequence[_Named], keys: Sequence[tuple[Any, ...]], sizes: Sizes) -> str:
-    """SQL (BOOLEAN): the same with all keys in one literal, an array of buckets (see `_in_buckets`)."""
-    by = max(range(len(columns)), key=lambda i: len({key[i] for key in keys}))
-    number = columns[by].is_number
-    buckets: list[list[dict[str, Any]]] = [[] for _ in range(_prime(len(keys) // sizes.keys_per_bucket))]
-    for key in keys:
-        place = key[by] if number else crc32(key[by].encode())
-        buckets[place % len(buckets)].append({f"k{i}": value for i, value in enumerate(key)})
-    array = text(json.dumps(buckets, ensure_ascii=False, separators=(",", ":")))
-    fields = ", ".join(f"k{i}: {'BIGINT' if one.is_number else 'STRING'}" for i, one in enumerate(columns))
-    whole = f"FROM_JSON({array}, 'ARRAY<ARRAY<STRUCT<{fields}>>>', MAP('mode', 'FAILFAST'))"
-    compared = columns[by].compared if number else f"CRC32(CAST({columns[by].compared} AS BINARY))"
-    place_sql = f"CAST(PMOD({compared}, {len(buckets)}L) AS INT) + 1"
-    key_sql = ", ".join(f"'k{i}', {one.compared}" for i, one in enumerate(columns))
-    return f"ARRAY_CONTAINS(ELEMENT_AT({whole}, {place_sql}), NAMED_STRUCT({key_sql}))"
 
 
 def _if_short(said: str, sizes: Sizes) -> str | None:
@@ -404,7 +336,7 @@ def _nameable(table: Table, keys: Sequence[str], sizes: Sizes, span: Callable[[s
     for key in keys:
         ends, kind = span(key), kinds[key].upper()
         length += max(map(len, map(str, ends))) + 2 if ends else 2
-        number = kind in _NUMBERS or (kind == "TIMESTAMP" and len(keys) > 1)
+        number = kind in INTEGERS or (kind == "TIMESTAMP" and len(keys) > 1)
         limits.append(sizes.named_numbers if number else sizes.named_texts if kind == "STRING" else 0)
     if not keys or table.sensitive.intersection(keys):
         return 0
@@ -412,39 +344,6 @@ def _nameable(table: Table, keys: Sequence[str], sizes: Sizes, span: Callable[[s
         limits.append(sizes.named_texts)
         length += 8 * len(keys)  # the names of the parts
     return min(*limits, sizes.named_bytes // length)
-
-
-def _in_list(column: str, values: Sequence[Any], suffix: str) -> str:
-    return f"{quote(column)} IN ({', '.join(_literal(value) + suffix for value in values)})"
-
-
-def _in_buckets(column: str, values: Sequence[Any], per_bucket: int, suffix: str = "") -> str:
-    """SQL (BOOLEAN): the column has one of the values, given as one literal: an array of buckets.
-
-    A row is compared only with the values of its own bucket. Spark processes every literal of a list repeatedly while
-    it plans: for 100,000 values that takes three times as long as reading ten million keys and writing deletion vectors
-    for the values. JSON is the only text that Spark turns into an array while it plans. The least and the greatest
-    value are for Delta, which compares them with the bounds of files.
-    """
-    name, numbers = quote(column), isinstance(values[0], int)
-    buckets: list[list[Any]] = [[] for _ in range(_prime(len(values) // per_bucket))]
-    for value in values:
-        buckets[(value if numbers else crc32(value.encode())) % len(buckets)].append(value)
-    key, kind = (f"CAST({name} AS BIGINT)", "BIGINT") if numbers else (name, "STRING")
-    place = f"CAST(PMOD({key if numbers else f'CRC32(CAST({name} AS BINARY))'}, {len(buckets)}L) AS INT) + 1"
-    # Without FAILFAST an unreadable array would become null, and the condition would match no row.
-    array = text(json.dumps(buckets, ensure_ascii=False, separators=(",", ":")))
-    whole = f"FROM_JSON({array}, 'ARRAY<ARRAY<{kind}>>', MAP('mode', 'FAILFAST'))"
-    ends = f"{name} BETWEEN {_literal(min(values))}{suffix} AND {_literal(max(values))}{suffix}"
-    return f"{ends} AND ARRAY_CONTAINS(ELEMENT_AT({whole}, {place}), {key})"
-
-
-def _prime(at_least: int) -> int:
-    """Returns the next prime from a number on: so keys with equal distances fall into all buckets."""
-    number = max(2, at_least)
-    while any(number % divisor == 0 for divisor in range(2, isqrt(number) + 1)):
-        number += 1
-    return number
 
 
 def _has_conditions(kind: pa.DataType) -> bool:
@@ -470,7 +369,3 @@ def _numbers(ordered: Sequence[Any]) -> list[int]:
     first, last = ordered[0].encode(), ordered[-1].encode()
     common = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     return [int.from_bytes(value.encode()[common : common + 8].ljust(8, b"\0"), "big") for value in ordered]
-
-
-def _literal(value: Any) -> str:
-    return str(value) if isinstance(value, int) else text(value)

@@ -16,7 +16,7 @@ from fk_pipeline.kinds.foreign_key import stages as steps
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
-from fk_pipeline.store import skipping, tables, warehouse
+from fk_pipeline.store import key_literals, tables, warehouse
 from fk_pipeline.store.settings import holding
 from fk_pipeline.store.sizes import MEASURED, Sizes
 
@@ -51,7 +51,7 @@ MANY = Sizes(driver_rows=-1, driver_keys=-1, sent_bytes=-1000, small_bytes=-1, b
 def taken(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Which of the two ways of `BY_THE_DRIVER` were taken, filled as it goes."""
     taken: set[str] = set()
-    look_up, in_buckets = tables.look_up, skipping._in_buckets
+    look_up, in_buckets = tables.look_up, key_literals._in_buckets
 
     def looking(*how: Any) -> Any:
         found = look_up(*how)
@@ -63,7 +63,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         return in_buckets(*how)
 
     monkeypatch.setattr(tables, "look_up", looking)
-    monkeypatch.setattr(skipping, "_in_buckets", naming)
+    monkeypatch.setattr(key_literals, "_in_buckets", naming)
     return taken
 
 
