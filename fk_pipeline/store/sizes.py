@@ -8,6 +8,10 @@ from dataclasses import dataclass
 UNKNOWN = sys.maxsize
 """The upper bound of a number of rows that is not known."""
 
+READERS = 2
+"""The number of files that the driver reads at once. Each reader holds the wanted columns of a row group as stored (in
+files of older versions up to 128 megabytes), and `Sizes.decoded_bytes` of their rows."""
+
 
 @dataclass(frozen=True)
 class Sizes:
