@@ -13,7 +13,8 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.corrections import digest_of
-from fk_pipeline.store.rows_here import Relation, Wanted, leaving_errors, ordered
+from fk_pipeline.store.row_order import ordered
+from fk_pipeline.store.rows_here import Relation, Wanted, leaving_errors
 
 EDITED_ENDINGS = (".csv", ".jsonl")
 """Endings of the files that people edit."""

@@ -20,7 +20,8 @@ from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import INTEGERS
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.rows_here import Relation, Wanted, places_in_order
+from fk_pipeline.store.row_order import places_in_order
+from fk_pipeline.store.rows_here import Relation, Wanted
 
 Tables = Callable[[str], Relation]
 """A function that opens a stored table."""
