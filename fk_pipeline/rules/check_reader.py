@@ -55,7 +55,7 @@ class CheckReader(TableReader):
         super().__init__(warehouse, tables, batches)
         self.spec, self.kind, self.ledger, self.stage = spec, spec.definition, ledger, stage
         self.known = [b for b in ledger.batches if batches is None or b in batches]
-        self.history = RunHistory(ledger, stage, self.known)
+        self.history = RunHistory(ledger, "", self.known)
         # Tables are opened upstream first, so a commit made meanwhile is not older than the inputs that it read.
         self._names = [table.name for table in self.kind.tables if table.role is not Role.REJECTED]
         self._read_before: dict[tuple[str, int | None, Within | None], DataFrame] = {}
@@ -111,11 +111,6 @@ class CheckReader(TableReader):
         other.index_fits = all(other.versions[name] == self.versions[name] for name in states)
         return other
 
-    def at_once(self, *looks: Callable[[], Materialised]) -> list[Materialised]:
-        """Runs independent look-ups in parallel and returns their results: Spark plans one while it runs another."""
-        with ThreadPoolExecutor(len(looks)) as pool:
-            return [found.result() for found in [pool.submit(look) for look in looks]]
-
     def at_hand(self, frame: DataFrame, at_most: int | None) -> Materialised:
         """Returns some rows of large tables, collected in the driver if they are few.
 
@@ -160,13 +155,6 @@ class CheckReader(TableReader):
         here = pa.concat_tables(found).group_by(list(columns)).aggregate([])
         return here if len(here) <= self.few else None
 
-    def some_not_among(self, keys: pa.Table | None, others: RowSet) -> bool:
-        """Returns whether some keys are absent from others (a null always is); True if one is not in the driver."""
-        if keys is None or others.local is None:
-            return True
-        known = others.local.select(keys.column_names).cast(keys.schema)
-        return len(keys.join(known, keys.column_names, join_type="left anti")) > 0
-
     def touched(
         self, name: str, columns: Sequence[str], log_name: str, logged: DataFrame, keys: Mapping[str, str], at_most: int
     ) -> tuple[DataFrame, DataFrame]:
@@ -196,10 +184,10 @@ class CheckReader(TableReader):
         touched, mark, own = self.touched_by({log_name: s.BATCH}, keys, at_most), s.OWNER, {key: key for key in keys}
         found = self.with_keys(name, touched, own).selectExpr(*columns)
         looks = [partial(self.at_hand, look, at_most) for look in (logged, found)]
-        if self.some_not_among(self._here({name: mark}, own), touched):
+        if some_not_among(self._here({name: mark}, own), touched):
             owned = self.read(name, [Within(mark, self.span)]).join(touched.frame, list(keys), "left_anti")
             looks.append(partial(self.at_hand, owned.selectExpr(*columns), None))
-        log, *parts = self.at_once(*looks)
+        log, *parts = at_once(*looks)
         return reduce(DataFrame.unionByName, [one.frame for one in parts]), log.frame
 
     @cached_property
@@ -226,36 +214,9 @@ class CheckReader(TableReader):
         """
         return self.ledger.folds.of(self.stage) if self.stage in self.ledger.inputs else self.ledger.folds.on_all_sides
 
-    @property
-    def may_refuse(self) -> bool:
-        """Whether a pair of rows may be in the quarantine: the result has expressions, not only columns."""
-        return bool(self.spec.computes)
-
     def rows_read(self, log_stage: str) -> int:
-        """Returns an upper bound of the rows that a changelog has for the batches."""
-        return self._at_most(log_stage, lambda counts: counts.get("rows", 0))
-
-    def messages(self) -> int:
-        """Returns an upper bound of the messages that are stored for the batches, of this stage and upstream of it."""
-        makes = [one.name for one in self.kind.tables if one.role is Role.MESSAGES and one.name == one.stage]
-        here = [stage for stage in makes if stage in {self.stage, *self.ledger.due.all_upstream(self.stage)}]
-        return max((self._at_most(stage, lambda counts: sum(counts.values())) for stage in here), default=0)
-
-    def _at_most(self, stage: str, rows: Callable[[Mapping[str, int]], int]) -> int:
-        """Returns the sum of the counts of a stage's last runs for the batches; `UNKNOWN` if one is not finished.
-
-        Args:
-            stage: the stage.
-            rows: takes the counts of a run, returns its number of rows.
-        """
-        states = [self.ledger.state(stage, batch) for batch in self.known]
-        finished = all(state.last_event == "succeeded" for state in states)
-        return sum(rows(state.counts) for state in states) if finished else UNKNOWN
-
-    def truncated(self, log_stage: str) -> bool:
-        """Returns whether the batches may have a truncate, which touches every key; True after an unfinished run."""
-        states = [self.ledger.state(log_stage, batch) for batch in self.known]
-        return any(state.attempts != state.successes or state.totals.get("truncates") for state in states)
+        """Returns the number of rows that a changelog has for the batches; `UNKNOWN` if a run is not finished."""
+        return self.history.rows_read(log_stage) if self.history.is_finished(log_stage) else UNKNOWN
 
     @cached_property
     def _touched(self) -> int:
@@ -265,10 +226,15 @@ class CheckReader(TableReader):
         """
         if self.batches is None:
             return UNKNOWN
-        logs = [log for log in self.ledger.inputs if log in {self.stage, *self.ledger.due.all_upstream(self.stage)}]
+        upstream = {self.stage, *self.ledger.due.all_upstream(self.stage)}
+        logs = [log for log in self.ledger.inputs if log in upstream]
         if not logs:
-            return self._at_most(self.stage, lambda counts: sum(counts.values()))
-        return UNKNOWN if any(map(self.truncated, logs)) else max(self.messages(), *map(self.rows_read, logs))
+            return self.history.messages(self.stage).at_most
+        if any(map(self.history.truncated, logs)):
+            return UNKNOWN
+        own = [one.name for one in self.kind.tables if one.role is Role.MESSAGES and one.name == one.stage]
+        written = [self.history.messages(stage).at_most for stage in own if stage in upstream]
+        return max([*written, *map(self.rows_read, logs)])
 
     def settings(self) -> dict[str, str]:
         """Returns Spark settings that suit the size of the check."""
@@ -290,6 +256,20 @@ class CheckReader(TableReader):
             None if within is None or version is None else self.warehouse.rows_at(self.table_of(name), version, within)
         )
         return rows is not None and rows <= self.sizes.small_rows
+
+
+def at_once(*looks: Callable[[], Materialised]) -> list[Materialised]:
+    """Runs independent look-ups in parallel and returns their results: Spark plans one while it runs another."""
+    with ThreadPoolExecutor(len(looks)) as pool:
+        return [found.result() for found in [pool.submit(look) for look in looks]]
+
+
+def some_not_among(keys: pa.Table | None, others: RowSet) -> bool:
+    """Returns whether some keys are absent from others (a null always is); True if one is not in the driver."""
+    if keys is None or others.local is None:
+        return True
+    known = others.local.select(keys.column_names).cast(keys.schema)
+    return len(keys.join(known, keys.column_names, join_type="left anti")) > 0
 
 
 def unfinished(ledger: Ledger, stage: str) -> dict[str, list[BatchId]]:

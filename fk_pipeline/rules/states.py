@@ -55,7 +55,7 @@ def beside_changelog(
         `_fk_last` (sequence and batch of the last writer, which may be a truncate; null if there is none) and
         `_fk_truncates` (the owner's batch has a truncate).
     """
-    within, truncated = reader.batches, truncates and reader.truncated(log_stage)
+    within, truncated = reader.batches, truncates and bool(reader.history.truncated(log_stage))
     names = [quote(key) for key in keys]
     first = quote(next(iter(keys.values())))
     whole = log.where(f"{first} IS NOT NULL").selectExpr(

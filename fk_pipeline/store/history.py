@@ -17,7 +17,7 @@ class RunHistory:
 
     Attributes:
         ledger: the ledger.
-        stage: the stage.
+        stage: the stage that runs; empty in a check, in which none does.
         known: the batches.
         first_time: whether the stage cannot have committed anything for any of them; read before the run is recorded.
         never_any: whether no run of it for any of them can have stored a row or a bad record.

@@ -214,7 +214,7 @@ def _alone(reader: CheckReader, side: Side, result: DataFrame, rows: DataFrame) 
     if spec.waits:
         found = found.crossJoin(F.broadcast(_clock(reader, spans)))
         closed = f"{spans.ticks(TIME)} < {_NOW} - {spans.wait(side)}"
-    refused = "FALSE" if not reader.may_refuse else "TRUE"
+    refused = "TRUE" if spec.computes else "FALSE"
     found = found.withColumns({ROW: F.expr(f"IF({_ALONE}, TRUE, NULL)"), COPIES: F.lit(1)})
     state = f"CONCAT(IF({_ALONE} IS NULL, 'not ', ''), 'alone')"
     rules = [

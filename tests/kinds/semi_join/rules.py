@@ -74,7 +74,7 @@ def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
     if reader.batches is not None:
         rows = rows.where(f"{reader.span.predicate(s.BATCH)} OR {reader.span.predicate(s.APPLIED_IN)}")
     stale = f"{ROW} IS NOT NULL AND NOT (_fk_there <=> _fk_now)"
-    missing = f"{ROW} IS NULL AND _fk_now IS NOT NULL" + (" AND FALSE" if reader.may_refuse else "")
+    missing = f"{ROW} IS NULL AND _fk_now IS NOT NULL" + (" AND FALSE" if reader.spec.computes else "")
     rules = (
         only_one("one_row_per_left_key"),
         Rule("row_is_that_of_a_match", stale, hex_of("_fk_there"), hex_of("_fk_now")),

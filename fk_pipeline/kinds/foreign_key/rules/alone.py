@@ -66,7 +66,7 @@ def _rows(reader: CheckReader) -> DataFrame:
     rows = there.join(rights.select(*map(quote, fks), _RIGHT, _CHANGED_IN), fks, "full")
     rows = rows.join(matched.distinct().withColumn(_MATCHED, F.lit(True)), fks, "left")
     rows = rows.withColumn(_MATCHED, F.coalesce(_MATCHED, F.lit(False)))
-    if reader.may_refuse:
+    if reader.spec.computes:
         rows = rows.join(_refused(reader).withColumn(_REFUSED, F.lit(True)), fks, "left")
     else:
         rows = rows.withColumn(_REFUSED, F.lit(None).cast("boolean"))

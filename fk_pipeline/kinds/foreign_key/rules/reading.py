@@ -12,7 +12,6 @@ from fk_pipeline.kinds.foreign_key.rights import USUAL, Ends, truncates_in
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.spec import quote
-from fk_pipeline.store.history import RunHistory
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.reader import ABSENT
 
@@ -32,14 +31,10 @@ def ends_of(reader: CheckReader) -> Ends:
     spec, log = reader.spec, reader.spec.definition.input(Side.RIGHT)
     if spec.as_of is not None and not spec.as_of_batch:
         return Ends(horizon=sql_of(reader.ledger.folds.horizon(log.stage)))
-    if (
-        spec.as_of is None
-        or RunHistory(reader.ledger, log.stage, reader.ledger.batches).may_be_truncated(log.stage) is False
-    ):
+    if spec.as_of is None or reader.history.may_be_truncated(log.stage) is False:
         return USUAL
     truncates = truncates_in(reader.whole(log.log), spec)
-    changed = RunHistory(reader.ledger, log.stage, reader.known).truncated(log.stage)
-    return Ends(truncates=truncates, changed=changed)
+    return Ends(truncates=truncates, changed=reader.history.truncated(log.stage))
 
 
 def versions_of(reader: CheckReader, rows: RowSet, keys: Mapping[str, str], columns: Sequence[str]) -> Materialised:

@@ -19,7 +19,7 @@ from fk_pipeline.kinds.foreign_key.rules.reading import ends_of, pks_of, right_k
 from fk_pipeline.kinds.foreign_key.rules.responses import beside_right, excused_keys, pair_of, response_key
 from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
-from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.check_reader import CheckReader, at_once, some_not_among
 from fk_pipeline.rules.logs import ledger_counts
 from fk_pipeline.rules.scan import COPIES, PENDING, ROW, Rule, View, json_of, only_one, with_copies
 from fk_pipeline.spec import quote
@@ -83,7 +83,7 @@ def _result_rows(reader: CheckReader) -> DataFrame:
     current = current.withColumn("_fk_closed", F.expr(is_closed("_fk_right")))
     current = current.withColumn("_fk_right", F.expr(f"IF(_fk_closed, {stands}, _fk_right)"))
     current = current.drop("_fk_changed_in", "_fk_told")
-    if not reader.may_refuse:
+    if not reader.spec.computes:
         return current.withColumn("_fk_refused", F.lit(None).cast("string"))
     pairs = F.struct(F.col(s.LEFT_HASH).alias("l"), F.col(s.RIGHT_HASH).alias("r"), F.col(k.VERDICT).alias("verdict"))
     refused = reader.whole(k.VERDICTS).where(F.col(k.VERDICT).isin(*REFUSED))
@@ -120,9 +120,9 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
         lambda: of_keys(k.SUBSCRIPTION_STORE, *times, s.HASH, s.APPLIED_IN),
         lambda: of_keys(k.RESOLVED_JOIN, s.LEFT_HASH, s.RIGHT_HASH, s.BATCH),
     ]
-    store, result, *rights = reader.at_once(*looks, *[lambda: rights_for(keys)] * (keys.local is not None))
+    store, result, *rights = at_once(*looks, *[lambda: rights_for(keys)] * (keys.local is not None))
     referred = None if store.local is None else store.local.select(fks).drop_null()  # a null refers to nothing
-    if reader.some_not_among(referred, keys):  # the store now refers to keys that no response is about
+    if some_not_among(referred, keys):  # the store now refers to keys that no response is about
         rights = [rights_for(store)]
     return result.frame, store.frame, rights[0].frame
 

@@ -36,7 +36,7 @@ from fk_pipeline.kinds.foreign_key.rules.reading import (
 )
 from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
-from fk_pipeline.rules.check_reader import CheckReader
+from fk_pipeline.rules.check_reader import CheckReader, at_once
 from fk_pipeline.rules.logs import ledger_counts
 from fk_pipeline.rules.scan import COPIES, PENDING, ROW, Counted, Rule, View, hex_of, only_one, with_copies
 from fk_pipeline.spec import quote
@@ -302,7 +302,7 @@ def _concerned(reader: CheckReader, batches: list[int], ends: Ends) -> tuple[Dat
     if [*map(int, reader.known)] != batches:  # the responses of the other batches were made from other versions
         asking, news = (rows.only(s.APPLIED_IN, batches) for rows in (asking, news))
     same = {name: name for name in right_keys}
-    hearing, referred, *others = reader.at_once(
+    hearing, referred, *others = at_once(
         lambda: subscribers_of(reader, news, columns),
         lambda: versions_of(reader, asking, right_keys, known),
         *([] if reader.spec.as_of is None else [lambda: versions_of(reader, news, same, known)]),
