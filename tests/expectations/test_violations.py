@@ -227,7 +227,7 @@ def test_a_batch_that_changed_nothing_is_looked_at_without_inferring_a_schema(
     """Spark Connect refuses to infer one from no rows."""
     land(own.spec.file.parent, {"left/7.jsonl": [left(70, "a")], "left/8.jsonl": [left(70, "a")]})
     own.run("8,7")
-    monkeypatch.setattr("fk_pipeline.rules.check_reader.SMALL_ROWS", 0)
+    own = Pipeline(own.spec, own.session, sizes=Sizes(small_rows=0))
     kind = type(own.session)
     create = kind.createDataFrame
 
