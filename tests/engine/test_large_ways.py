@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.kinds.foreign_key import stages as steps
+from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.kinds.foreign_key.stages import resolved_join, responses
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import key_literals, tables, warehouse
@@ -216,8 +217,8 @@ def test_the_first_result_of_a_load_is_not_taken_for_one_after_a_change(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken = []
-    first_rows = steps.resolver.first_rows
-    monkeypatch.setattr(steps.resolver, "first_rows", lambda *a: (taken.append(a), first_rows(*a))[1])
+    first_rows = resolver.first_rows
+    monkeypatch.setattr(resolver, "first_rows", lambda *a: (taken.append(a), first_rows(*a))[1])
     made = rows_pipeline("inner", MANY)
     made.land(0, LEFT, RIGHT)
     made.land(1, [(1, "k3", "w")])
@@ -282,8 +283,8 @@ def test_a_right_row_with_many_subscribers_is_not_taken_for_a_small_change(
     held: dict[str, bool] = {}
     [(name_of_limit, limit)] = holding(MEASURED).items()
 
-    def noting(name: str) -> Any:
-        step = getattr(steps, name)
+    def noting(name: str, module: Any) -> Any:
+        step = getattr(module, name)
 
         def noted(read: Any) -> Any:
             held[name] = spark.conf.get(name_of_limit) == limit
@@ -296,8 +297,8 @@ def test_a_right_row_with_many_subscribers_is_not_taken_for_a_small_change(
     right = {"k0": "n0", "k1": "n1"}
     made.land(0, [(i, *row) for i, row in left.items()], list(right.items()))
     made.pipeline.run()
-    for step in ("responses", "resolved_join"):
-        monkeypatch.setattr(steps, step, noting(step))
+    for step, module in (("responses", responses), ("resolved_join", resolved_join)):
+        monkeypatch.setattr(module, step, noting(step, module))
     made.land(1, [(1, "k1", "w")])
     made.pipeline.run()
     assert held == {"responses": False, "resolved_join": False}

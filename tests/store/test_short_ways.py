@@ -8,7 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from fk_pipeline.kinds.foreign_key import stages as steps
+from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.store.settings import GUARDED, SMALL, settings
 from fk_pipeline.store.sizes import Sizes
 
@@ -61,9 +61,9 @@ def test_the_join_is_right_on_the_long_ways(
     rows_pipeline: Any, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
     seen = []
-    decide = steps.resolver.decide
+    decide = resolver.decide
     monkeypatch.setattr(
-        steps.resolver, "decide", lambda *a, **k: (seen.append(spark.conf.get(INTERPRETED)), decide(*a, **k))[1]
+        resolver, "decide", lambda *a, **k: (seen.append(spark.conf.get(INTERPRETED)), decide(*a, **k))[1]
     )
     sizes = Sizes(small_rows=-1, rewritten_rows=-1, deletion_vector_rows=-1, driver_keys=-1, batch_rows=-1)
     made = rows_pipeline("left", sizes)

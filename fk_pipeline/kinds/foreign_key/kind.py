@@ -38,7 +38,7 @@ _STATE_SHARE, _RESULT_SHARE = 0.05, 0.02
 
 
 _RUNS = "fk_pipeline.kinds.foreign_key.stages"
-"""The module with the functions of the stages."""
+"""The package with the functions of the stages, one module for each."""
 
 _RULES = "fk_pipeline.kinds.foreign_key.rules"
 """The package with the rules of their tables."""
@@ -129,7 +129,7 @@ FOREIGN_KEY = Kind(
         TableDef("right_changelog", Role.LOG, Stage.RIGHT_TABLE, Side.RIGHT),
         TableDef("right_table", Role.STATE, Stage.RIGHT_TABLE, Side.RIGHT),
         TableDef("subscription_store", Role.STATE, Stage.SUBSCRIPTION_STORE, Side.LEFT),
-        TableDef("subscribers", Role.INDEX, Stage.SUBSCRIPTION_STORE, index=f"{_RUNS}:subscribers"),
+        TableDef("subscribers", Role.INDEX, Stage.SUBSCRIPTION_STORE, index=f"{_RUNS}.subscription_store:subscribers"),
         TableDef("responses", Role.MESSAGES, Stage.RESPONSES),
         TableDef("verdicts", Role.MESSAGES, Stage.RESOLVED_JOIN),
         TableDef("resolved_join", Role.RESULT, Stage.RESOLVED_JOIN),
@@ -153,7 +153,7 @@ FOREIGN_KEY = Kind(
                 "quarantined": (QUARANTINED,),
             },
             full_share=_STATE_SHARE,
-            run=f"{_RUNS}:right_table",
+            run=f"{_RUNS}.right_table:right_table",
             views=f"{_RULES}.right_table:right_table_views",
         ),
         StageDef(
@@ -164,7 +164,7 @@ FOREIGN_KEY = Kind(
             counts={"subscriptions": (INSERTED, APPLIED), "silent": (SILENT,), "late": (LATE,)},
             evaluates=_filled_foreign_key,
             full_share=_STATE_SHARE,
-            run=f"{_RUNS}:subscription_store",
+            run=f"{_RUNS}.subscription_store:subscription_store",
             views=f"{_RULES}.subscription_store:subscription_store_views",
         ),
         StageDef(
@@ -176,9 +176,9 @@ FOREIGN_KEY = Kind(
             looks_up_in="subscription_store",
             index="subscribers",
             full_share=_STATE_SHARE,
-            run=f"{_RUNS}:responses",
+            run=f"{_RUNS}.responses:responses",
             views=f"{_RULES}.responses:responses_views",
-            concerns=f"{_RUNS}:touched_by_responses",
+            concerns=f"{_RUNS}.responses:touched_by_responses",
         ),
         StageDef(
             Stage.RESOLVED_JOIN,
@@ -195,9 +195,9 @@ FOREIGN_KEY = Kind(
                 "quarantined": REFUSED,
             },
             full_share=_RESULT_SHARE,
-            run=f"{_RUNS}:resolved_join",
+            run=f"{_RUNS}.resolved_join:resolved_join",
             views=f"{_RULES}.resolved_join:resolved_join_views",
-            concerns=f"{_RUNS}:touched_by_resolving",
+            concerns=f"{_RUNS}.resolved_join:touched_by_resolving",
             evaluates=lambda spec: [
                 *(output.sql for output in (*spec.outputs, *spec.key_outputs)),
                 *_filled_foreign_key(spec),

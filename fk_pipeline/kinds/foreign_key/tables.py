@@ -130,6 +130,26 @@ def fk_columns(spec: ForeignKeySpec) -> tuple[tuple[str, str], ...]:
     return tuple((fk(c.name), c.type) for c in spec.right.key_columns)
 
 
+def pk_names(spec: ForeignKeySpec) -> list[str]:
+    """Returns the names of the components of the left primary key in a state table."""
+    return [pk(c.name) for c in spec.left.key_columns]
+
+
+def fk_names(spec: ForeignKeySpec) -> list[str]:
+    """Returns the names of the components of the foreign key."""
+    return [fk(c.name) for c in spec.right.key_columns]
+
+
+def left_keys(spec: ForeignKeySpec) -> dict[str, str]:
+    """Returns, per key column of the left side, its name in the state tables."""
+    return {c.name: pk(c.name) for c in spec.left.key_columns}
+
+
+def right_keys(spec: ForeignKeySpec) -> dict[str, str]:
+    """Returns, per key column of the right side, its name in the state tables."""
+    return {c.name: fk(c.name) for c in spec.right.key_columns}
+
+
 def time_columns(spec: ForeignKeySpec, name: str, kind: str = "") -> tuple[tuple[str, str], ...]:
     """Returns (name, type) of a column with times that `as_of` compares, `kind` if given; none without `as_of`."""
     return () if spec.as_of is None else ((name, kind or spec.time_type),)

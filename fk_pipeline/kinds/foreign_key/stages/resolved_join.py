@@ -1,211 +1,34 @@
-"""The stages of the foreign-key join: functions from a reader to effects, which describe what the tables must hold.
+"""Stage `resolved_join`: decides responses, by look-ups of their keys or by joins of whole tables.
 
-The computation of a stage is in the modules that it calls (`responses`, `resolved_join`, ...): DataFrames in,
-DataFrames out. This module decides which rows a stage needs, and which shortcuts are exact (ADR 0008, 0020, 0021).
+resolved_join = resolved_join ▷ current + (current ⋈ left_changelog ⟕ right_table)
+
+where `current` is the rows of responses[n] whose hashes are those of the current rows of both sides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import partial, reduce
+from collections.abc import Iterable
+from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
-from fk_pipeline.blocks.horizon import sql_of
 from fk_pipeline.blocks.outputs import FAILED, quarantined_pairs
-from fk_pipeline.blocks.state import state_effects
-from fk_pipeline.blocks.versions import OUTCOME
-from fk_pipeline.effects import (
-    CountBy,
-    Counts,
-    Effect,
-    Index,
-    Messages,
-    Reader,
-    Reject,
-    ReplaceBatches,
-    Report,
-    RowSet,
-    Upsert,
-)
-from fk_pipeline.errors import FanOutError
-from fk_pipeline.identity import ALONE_QUARANTINED, APPLIED, INSERTED, LATE, Side
+from fk_pipeline.effects import Counts, Effect, Messages, Reader, Reject, ReplaceBatches, Report, RowSet, Upsert
+from fk_pipeline.identity import ALONE_QUARANTINED, APPLIED, INSERTED, Side
 from fk_pipeline.kinds.foreign_key import alone
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.fan_out import beyond
 from fk_pipeline.kinds.foreign_key.kind import ALONE, NOT_ALONE, REFUSED, Stage
-from fk_pipeline.kinds.foreign_key.responses import due_rights, due_subscriptions
-from fk_pipeline.kinds.foreign_key.responses import responses as due_responses
-from fk_pipeline.kinds.foreign_key.right_table import right_table as make_right_table
-from fk_pipeline.kinds.foreign_key.rights import Ends, answer_columns, answering, concerned, truncates_in, validity
+from fk_pipeline.kinds.foreign_key.rights import answering, validity
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
-from fk_pipeline.kinds.foreign_key.subscription_store import new_subscribers
-from fk_pipeline.kinds.foreign_key.subscription_store import subscription_store as make_subscription_store
+from fk_pipeline.kinds.foreign_key.stages.reading import UPSTREAM, ends_of
 from fk_pipeline.spec import Column, quote
-from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
 
-_UPSTREAM = (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE)
 _TABLES = (k.SUBSCRIPTION_STORE, k.RIGHT_TABLE)
-
-
-def right_table(read: Reader) -> list[Effect]:
-    """Returns the effects that apply the batches, which are in the right changelog, to the right table."""
-    spec = read.spec
-    keys = spec.definition.keys_in_log(spec, Side.RIGHT, k.keys_of(spec, k.RIGHT_TABLE).keys)
-    return state_effects(
-        read,
-        Stage.RIGHT_TABLE,
-        k.RIGHT_CHANGELOG,
-        k.RIGHT_TABLE,
-        keys,
-        make_right_table,
-        check=partial(_within_budget, read),
-    )
-
-
-def subscription_store(read: Reader) -> list[Effect]:
-    """Returns the effects that apply the batches to the subscription store; a large store has an index by right key."""
-    spec = read.spec
-    keys = {k.pk(column.name): column.name for column in spec.left.key_columns}
-    return state_effects(
-        read,
-        Stage.LEFT_CHANGELOG,
-        k.LEFT_CHANGELOG,
-        k.SUBSCRIPTION_STORE,
-        keys,
-        make_subscription_store,
-        index=subscribers(spec),
-    )
-
-
-def subscribers(spec: ForeignKeySpec) -> Index:
-    """Returns the index of a large subscription store: it is sorted by the foreign key, then by the time."""
-    return Index(k.SUBSCRIBERS, k.subscribed(spec), partial(new_subscribers, spec=spec))
-
-
-def _within_budget(read: Reader, rows: RowSet) -> RowSet:
-    """Returns the right rows after the batches, if each batch keeps the limit of result rows that it may touch.
-
-    Raises:
-        FanOutError: a batch would touch more rows and is not approved.
-    """
-    spec, budget = read.spec, read.history.limit(FAN_OUT_WITHIN_BUDGET)
-    if budget is None or not read.rows(k.SUBSCRIPTION_STORE):
-        return rows
-    kept, store = read.cached(rows.frame, rows.at_most), read.read(k.SUBSCRIPTION_STORE)
-    if kept.local is not None and read.rows(k.SUBSCRIBERS) and spec.as_of is None:
-        store, _ = _subscribers(read, kept, kept.frame, Ends())
-    versions = None
-    if spec.as_of is not None:
-        names = {name: name for name in k.keys_of(spec, k.RIGHT_TABLE).keys}
-        keys = {c.name: c.name for c in spec.right.key_columns}
-        fresh = kept.frame.where(F.col(OUTCOME) != LATE)
-        others = read.with_keys(k.RIGHT_TABLE, kept, keys).join(fresh.select(*map(quote, names)), [*names], "left_anti")
-        versions = others.unionByName(fresh, allowMissingColumns=True)
-    approved = read.history.approved(FAN_OUT_WITHIN_BUDGET)
-    found = beyond(kept.frame, store, spec, budget, approved, versions, _ends(read))
-    if found is None:
-        return kept
-    error = FanOutError(
-        f"{found}, and max_fan_out is {budget:,}",
-        where=f"pipeline {spec.name}",
-        why="its right rows were not applied",
-        fix=f"correct what landed, or agree: fk-pipeline run {spec.file} --waive REASON",
-    )
-    error.values = found.rows
-    raise error
-
-
-def responses(read: Reader) -> list[Effect]:
-    """Returns the effects that write the responses due to the batches."""
-    ends = _ends(read)
-    nothing_changed = all(read.history.never_did(up, INSERTED, APPLIED) for up in _UPSTREAM)
-    if read.history.first_time and nothing_changed and not ends.changed:
-        return []
-    subscriptions, right, at_most = _responding(read, ends)
-    due = due_responses(subscriptions, right, read.spec, read.batches, ends)
-    expected = UNKNOWN if ends.changed else read.history.propagated(Stage.SUBSCRIPTION_STORE)
-    is_guess = not read.rows(k.SUBSCRIBERS)  # the index tells how many there are at most
-    if is_guess and expected + touched_by_responses(read) <= read.few < at_most:
-        rows = read.cached(due, None)  # the driver writes few rows and counts them; Spark takes longer
-    else:
-        rows = read.planned(due, at_most)
-    return [ReplaceBatches(k.RESPONSES, rows, counted=CountBy(s.BATCH, s.CAUSE, "{}-driven".format))]
-
-
-def _ends(read: Reader) -> Ends:
-    """Returns what may have ended versions of right rows, with `as_of`, besides the next version of their key."""
-    spec, stage = read.spec, Stage.RIGHT_TABLE
-    if spec.as_of is None:
-        return Ends(withdrawn=False)
-    horizon = sql_of(read.history.horizon(stage))
-    if read.history.may_be_truncated(stage) is False:
-        return Ends(not read.never_rewritten(stage), horizon=horizon)
-    if not spec.as_of_batch:  # a truncate withdraws versions
-        return Ends(horizon=horizon)
-    truncates = truncates_in(read.read(k.RIGHT_CHANGELOG), spec)
-    return Ends(truncates=truncates, changed=read.history.truncated(stage))
-
-
-def _responding(read: Reader, ends: Ends) -> tuple[DataFrame, DataFrame, int]:
-    """Returns the subscriptions to which a response is due, the right rows they refer to, and a bound of the responses.
-
-    In a large store a batch with few changes finds both by their keys; otherwise the whole tables are returned.
-    """
-    # The store is opened first, so the index has at least all pairs of this version of the store.
-    subscriptions, rights = read.read(k.SUBSCRIPTION_STORE), read.read(k.RIGHT_TABLE)
-    asking, changing = map(read.history.propagated, _UPSTREAM)
-    if ends.changed:  # they concern every key
-        changing = UNKNOWN
-    if max(asking, changing) > read.lookup_limit(min(asking + changing, UNKNOWN), k.SUBSCRIPTION_STORE):
-        return subscriptions, rights, 2 * read.rows(k.SUBSCRIPTION_STORE)
-    batches, keys = read.batches, _right_keys(read.spec)
-    asked = due_subscriptions(read.of_batches(k.SUBSCRIPTION_STORE, s.APPLIED_IN), batches)
-    asks = read.cached(asked.select(*map(quote, _subscription(read.spec))), asking)
-    rows, at_most = asks.frame, asking
-    versions = answer_columns(read.spec)
-    rights = read.with_keys(k.RIGHT_TABLE, asks, keys, needed=versions)
-    news = due_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), batches)
-    changed = read.cached(news.select(*map(quote, versions)), changing)
-    if changed.local is None or len(changed.local):
-        theirs = changed.frame
-        if read.spec.as_of is not None:  # how long they hold, the other versions of their keys tell
-            same = {column: column for column in keys}
-            theirs = read.cached(read.with_keys(k.RIGHT_TABLE, changed, same, needed=versions), None).frame
-        hearing, more = _subscribers(read, changed, theirs, ends)
-        rows, at_most = rows.unionByName(hearing).dropDuplicates(_pks(read.spec)), min(at_most + more, UNKNOWN)
-        rights = rights.unionByName(theirs).dropDuplicates([*k.keys_of(read.spec, k.RIGHT_TABLE).keys])
-    few = asks.local is not None and changed.local is not None
-    return rows, F.broadcast(rights) if few else rights, at_most
-
-
-def _subscribers(read: Reader, changed: RowSet, versions: DataFrame, ends: Ends) -> tuple[DataFrame, int]:
-    """Returns at least the subscriptions that hear of changed right rows, by the index, and a bound of their number.
-
-    Args:
-        read: reads the index and the store.
-        changed: the right rows.
-        versions: with `as_of` all versions of their keys.
-        ends: what may have ended versions.
-    """
-    spec, columns = read.spec, {fk: name for name, fk in _right_keys(read.spec).items()}
-
-    def of_the_time(pairs: DataFrame) -> DataFrame:
-        return concerned(pairs, versions, spec, read.batches, ends).select(*map(quote, pairs.columns)).distinct()
-
-    narrow = None if spec.as_of is None else of_the_time
-    return read.through_index(k.SUBSCRIBERS, k.SUBSCRIPTION_STORE, changed, columns, _subscription(spec), narrow)
-
-
-def touched_by_responses(read: Reader) -> int:
-    """Returns about how many rows of the result the changed right rows concern: a few right rows may concern all."""
-    store, right = read.rows(k.SUBSCRIPTION_STORE), read.rows(k.RIGHT_TABLE)
-    return read.history.propagated(Stage.RIGHT_TABLE) * store // max(1, right)
 
 
 def touched_by_resolving(read: Reader) -> int:
@@ -232,13 +55,13 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     """Decides few responses, or any number with row-error isolation, with the rows of both sides read by their keys."""
     spec, at_most = read.spec, messages.at_most
     responses_due = read.cached(due, at_most)
-    unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
-    pks, stood = {name: name for name in _pks(spec)}, k.stands_by(spec)
+    unchanged = read.unchanged_since(messages, UPSTREAM, _TABLES)
+    pks, stood = {name: name for name in k.pk_names(spec)}, k.stands_by(spec)
     # The store is opened before the changelog, which then has every row that the store points to.
     store = None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, responses_due, pks, needed=[s.HASH, s.OWNER])
     needed = [s.HASH, *validity(spec), *_names(spec.right.columns)]
-    right = read.with_keys(k.RIGHT_TABLE, responses_due, _right_keys(spec), needed=needed)
-    right = answering(right, spec, _ends(read))
+    right = read.with_keys(k.RIGHT_TABLE, responses_due, k.right_keys(spec), needed=needed)
+    right = answering(right, spec, ends_of(read))
     left = with_content(_left_rows(read, responses_due, unchanged), spec, Side.LEFT, read.evaluator)
     decided = resolver.decide(
         responses_due.frame,
@@ -326,9 +149,9 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     If an expression fails on a row, the stage starts again with row-error isolation and then replaces these verdicts.
     """
     spec, at_most, right = read.spec, messages.at_most, read.read(k.RIGHT_TABLE)
-    ends = _ends(read)
+    ends = ends_of(read)
     right = answering(right, spec, ends)
-    unchanged = read.unchanged_since(messages, _UPSTREAM, _TABLES)
+    unchanged = read.unchanged_since(messages, UPSTREAM, _TABLES)
     readable = read.never_rewritten(Stage.LEFT_CHANGELOG)
     closed = ends.horizon is not None
     first = unchanged and readable and not closed and _is_first_result(read)
@@ -361,7 +184,7 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     changes = resolver.rows_changed(rows, spec)
     if first and not read.fits_memory(k.RIGHT_TABLE):
         # Spark has sorted the left rows by their foreign keys; they are written in the order of their own keys.
-        changes = changes.sortWithinPartitions(*map(quote, _pks(spec)))
+        changes = changes.sortWithinPartitions(*map(quote, k.pk_names(spec)))
     most = 1 if first else _rows_of(spec)
     keys = None if first or most > 1 else alone.result_key(chosen, spec)
     planned = read.planned(changes, most * writing)
@@ -387,13 +210,13 @@ def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFr
     holes = [s.HOLES] if s.HOLES in read.table_of(log).names else []
     needed = [s.BATCH, s.DELETED, s.HASH, *holes, *_names(spec.left.columns)]
     if not owners_hold:
-        return read.with_keys(log, responses_due, _left_keys(spec), needed=needed)
-    of_these = read.with_keys(log, responses_due, _left_keys(spec), s.BATCH, needed)
+        return read.with_keys(log, responses_due, k.left_keys(spec), needed=needed)
+    of_these = read.with_keys(log, responses_due, k.left_keys(spec), s.BATCH, needed)
     older = _older(read, responses_due)
     if older.local is not None and not len(older.local):
         return of_these
     elsewhere = f"NOT ({read.batches.predicate(s.BATCH)})"
-    both = of_these.unionByName(read.with_keys(log, older, _left_keys(spec), needed=needed).where(elsewhere))
+    both = of_these.unionByName(read.with_keys(log, older, k.left_keys(spec), needed=needed).where(elsewhere))
     return F.broadcast(both) if responses_due.local is not None else both
 
 
@@ -414,7 +237,7 @@ def _with_rows(read: Reader, decided: DataFrame, at_most: int, right: DataFrame)
         return resolver.with_rows(decided, read.read(log), right, spec)
     of_these = decided.where(read.batches.predicate(s.OWNER))
     older = _older(read, read.planned(decided, at_most))
-    stored = read.with_keys(log, older, _left_keys(spec), needed=[s.BATCH, *_names(spec.left.columns)])
+    stored = read.with_keys(log, older, k.left_keys(spec), needed=[s.BATCH, *_names(spec.left.columns)])
     near = resolver.with_rows(of_these, read.of_batches(log, s.BATCH), right, spec)
     return near.unionByName(resolver.with_rows(older.frame, stored, right, spec))
 
@@ -446,29 +269,6 @@ def _tally(decided: RowSet, spec: ForeignKeySpec) -> tuple[Counts, int]:
     found, changing = decided.counts(s.BATCH, k.VERDICT), resolver.writing(spec)
     counts = {batch: {verdict: number for (verdict,), number in groups.items()} for batch, groups in found.items()}
     return counts, sum(groups.get(verdict, 0) for groups in counts.values() for verdict in changing)
-
-
-def _pks(spec: ForeignKeySpec) -> list[str]:
-    return [name for name, _ in k.pk_columns(spec)]
-
-
-def _fks(spec: ForeignKeySpec) -> list[str]:
-    return [name for name, _ in k.fk_columns(spec)]
-
-
-def _left_keys(spec: ForeignKeySpec) -> Mapping[str, str]:
-    """Returns, per key column of the left side, its name in the state tables."""
-    return {column.name: k.pk(column.name) for column in spec.left.key_columns}
-
-
-def _right_keys(spec: ForeignKeySpec) -> Mapping[str, str]:
-    """Returns, per key column of the right side, its name in the state tables."""
-    return {column.name: k.fk(column.name) for column in spec.right.key_columns}
-
-
-def _subscription(spec: ForeignKeySpec) -> list[str]:
-    """Returns the columns of a subscription that responses need."""
-    return [*_pks(spec), *k.subscribed(spec), s.HASH, s.OWNER, s.APPLIED_IN, k.INSTRUCTION]
 
 
 def _names(columns: Iterable[Column]) -> list[str]:

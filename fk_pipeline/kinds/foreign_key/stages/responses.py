@@ -1,0 +1,81 @@
+"""Stage `responses`: who gets one, by the rows that the batches changed.
+
+responses[n] = (subscription_store ⟕ right_table) where either row changed in n
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.effects import CountBy, Effect, Reader, ReplaceBatches
+from fk_pipeline.identity import APPLIED, INSERTED
+from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.kinds.foreign_key.responses import due_rights, due_subscriptions
+from fk_pipeline.kinds.foreign_key.responses import responses as due_responses
+from fk_pipeline.kinds.foreign_key.rights import Ends, answer_columns
+from fk_pipeline.kinds.foreign_key.stages.reading import (
+    UPSTREAM,
+    ends_of,
+    subscribers_of,
+    subscription_columns,
+)
+from fk_pipeline.spec import quote
+from fk_pipeline.store import schemas as s
+from fk_pipeline.store.sizes import UNKNOWN
+
+
+def responses(read: Reader) -> list[Effect]:
+    """Returns the effects that write the responses due to the batches."""
+    ends = ends_of(read)
+    nothing_changed = all(read.history.never_did(up, INSERTED, APPLIED) for up in UPSTREAM)
+    if read.history.first_time and nothing_changed and not ends.changed:
+        return []
+    subscriptions, right, at_most = _responding(read, ends)
+    due = due_responses(subscriptions, right, read.spec, read.batches, ends)
+    expected = UNKNOWN if ends.changed else read.history.propagated(Stage.SUBSCRIPTION_STORE)
+    is_guess = not read.rows(k.SUBSCRIBERS)  # the index tells how many there are at most
+    if is_guess and expected + touched_by_responses(read) <= read.few < at_most:
+        rows = read.cached(due, None)  # the driver writes few rows and counts them; Spark takes longer
+    else:
+        rows = read.planned(due, at_most)
+    return [ReplaceBatches(k.RESPONSES, rows, counted=CountBy(s.BATCH, s.CAUSE, "{}-driven".format))]
+
+
+def _responding(read: Reader, ends: Ends) -> tuple[DataFrame, DataFrame, int]:
+    """Returns the subscriptions to which a response is due, the right rows they refer to, and a bound of the responses.
+
+    In a large store a batch with few changes finds both by their keys; otherwise the whole tables are returned.
+    """
+    # The store is opened first, so the index has at least all pairs of this version of the store.
+    subscriptions, rights = read.read(k.SUBSCRIPTION_STORE), read.read(k.RIGHT_TABLE)
+    asking, changing = map(read.history.propagated, UPSTREAM)
+    if ends.changed:  # they concern every key
+        changing = UNKNOWN
+    if max(asking, changing) > read.lookup_limit(min(asking + changing, UNKNOWN), k.SUBSCRIPTION_STORE):
+        return subscriptions, rights, 2 * read.rows(k.SUBSCRIPTION_STORE)
+    batches, keys = read.batches, k.right_keys(read.spec)
+    asked = due_subscriptions(read.of_batches(k.SUBSCRIPTION_STORE, s.APPLIED_IN), batches)
+    asks = read.cached(asked.select(*map(quote, subscription_columns(read.spec))), asking)
+    rows, at_most = asks.frame, asking
+    versions = answer_columns(read.spec)
+    rights = read.with_keys(k.RIGHT_TABLE, asks, keys, needed=versions)
+    news = due_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), batches)
+    changed = read.cached(news.select(*map(quote, versions)), changing)
+    if changed.local is None or len(changed.local):
+        theirs = changed.frame
+        if read.spec.as_of is not None:  # how long they hold, the other versions of their keys tell
+            same = {column: column for column in keys}
+            theirs = read.cached(read.with_keys(k.RIGHT_TABLE, changed, same, needed=versions), None).frame
+        hearing, more = subscribers_of(read, changed, theirs, ends)
+        rows, at_most = rows.unionByName(hearing).dropDuplicates(k.pk_names(read.spec)), min(at_most + more, UNKNOWN)
+        rights = rights.unionByName(theirs).dropDuplicates([*k.keys_of(read.spec, k.RIGHT_TABLE).keys])
+    few = asks.local is not None and changed.local is not None
+    return rows, F.broadcast(rights) if few else rights, at_most
+
+
+def touched_by_responses(read: Reader) -> int:
+    """Returns about how many rows of the result the changed right rows concern: a few right rows may concern all."""
+    store, right = read.rows(k.SUBSCRIPTION_STORE), read.rows(k.RIGHT_TABLE)
+    return read.history.propagated(Stage.RIGHT_TABLE) * store // max(1, right)
