@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import Discovery
 from fk_pipeline.errors import FanOutError, HeldBackError, UsageError
-from fk_pipeline.identity import (
-    BatchId,
-    BatchRange,
-    contiguous,
-    cut,
-    parse_batches,
-    passes,
-)
+from fk_pipeline.identity import BatchId, BatchRange, cut, parse_batches, passes
 from fk_pipeline.opened import OpenPipeline
 from fk_pipeline.spec.clock import moment_of
-from fk_pipeline.store.lease import lease
 
 if TYPE_CHECKING:
     from fk_pipeline.engine.runner import StageRun
@@ -27,9 +19,6 @@ if TYPE_CHECKING:
 
 PassProgress = Callable[["Pass", "StageRun | None"], None]
 """Called before a pass of a stage (without a result) and after it."""
-
-BATCHES_TOLD = 12
-"""The largest number of ranges that an error names when it lists the existing batches."""
 
 NO_CLOCK = "leave out --now: a clock is an input of a query, inputs: {now: {clock: 1 day}}"
 """What mends that a pipeline has no clock to set."""
@@ -126,52 +115,6 @@ def run_stages(
     return done
 
 
-def empty_batches(pipeline: OpenPipeline, batches: Iterable[int], why: str) -> list[str]:
-    """Returns notices about the batches without landing files that lie between known batches.
-
-    Raises:
-        UsageError: a number is less than that of the first known batch, or greater than that of the last.
-    """
-    known, found = pipeline.ledger().batches, []
-    for batch in (batch for batch in batches if batch not in known):
-        if known and known[0] < batch < known[-1]:
-            found.append(f"batch {int(batch)} is empty: no landing file has this number; there is nothing to do for it")
-        else:
-            runs = list(map(str, contiguous(known, [n + 1 for n in known if n + 1 not in known])))
-            there = ", ".join(runs if len(runs) <= BATCHES_TOLD else [*runs[: BATCHES_TOLD - 1], "...", runs[-1]])
-            raise UsageError(
-                f"there is no batch {int(batch)}: no landing file has this number",
-                where=f"pipeline {pipeline.spec.name}",
-                why=why,
-                fix=f"the batches are {there}" if known else "land a file first: there is no batch yet",
-            )
-    return found
-
-
-def _restore(pipeline: OpenPipeline, batch: BatchId) -> None:
-    """Restores a removed batch.
-
-    Raises:
-        UsageError: one of its landing files is gone, or versions of a Delta table; the batch stays removed.
-        StateError: the batch was folded.
-    """
-    from fk_pipeline.engine.discovery import gone_in_batch
-    from fk_pipeline.engine.folding import refuse_folded
-
-    ledger = pipeline.ledger()
-    refuse_folded(ledger, pipeline.spec, batch)
-    gone, unread = gone_in_batch(pipeline.spec, ledger, pipeline.look(), batch)
-    if gone or unread:
-        raise UsageError(
-            f"batch {batch} cannot be brought back: {[*gone, *(f.path for f in unread)][0]} is gone",
-            where=str(pipeline.spec.file),
-            why="the batch stays withdrawn",
-            fix="restore it and run again",
-        )
-    with lease(pipeline.spec.home, "discovery"):
-        ledger.files.restore(batch)
-
-
 def _waive(pipeline: OpenPipeline, stages: Sequence[str], ranges: Sequence[BatchRange] | None, reason: str) -> None:
     """Records that failed checks are waived which stop stages for batches, or pipelines that read the result."""
     if not reason.strip():
@@ -224,17 +167,20 @@ def _prepare(
         What the discovery found.
 
     Raises:
-        UsageError: a single number is not that of a batch (see `empty_batches`).
+        UsageError: a single number is not that of a batch (see `engine.withdrawal.empty_batches`).
         StateError: the stored tables do not fit the pipeline file.
     """
+    from fk_pipeline.engine.withdrawal import empty_batches, restore
+
     pipeline.check_fingerprints()
     found = pipeline.discover(now=now)
     alone = [one.first for one in ranges if one.first == one.last]
-    for notice in [*map(str, found.notices), *empty_batches(pipeline, alone, "nothing was run")]:
+    empty = empty_batches(pipeline.spec, pipeline.ledger(), alone, "nothing was run")
+    for notice in [*map(str, found.notices), *empty]:
         tell(notice)
     for batch in alone:
         if batch in pipeline.ledger().files.removed:
-            _restore(pipeline, batch)
+            restore(pipeline.spec, pipeline.ledger(), pipeline.look(), batch)
     finish(pipeline)
     return found
 

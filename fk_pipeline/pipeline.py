@@ -14,7 +14,7 @@ from fk_pipeline.contract import Source, loaded
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.identity import BatchId, BatchRange, Side
 from fk_pipeline.opened import OpenPipeline
-from fk_pipeline.passes import Pass, PassProgress, chosen_stages, empty_batches, ranges_of, run_stages
+from fk_pipeline.passes import Pass, PassProgress, chosen_stages, ranges_of, run_stages
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.project import results_read, with_inline
 from fk_pipeline.store.lease import lease
@@ -73,45 +73,16 @@ class Pipeline(OpenPipeline):
             The due batches per stage.
 
         Raises:
-            UsageError: the batch does not exist (see `passes.empty_batches`), or is removed already; or a landing file
-                of it is gone, or versions of a Delta table, so that it could not be brought back.
+            UsageError: the batch does not exist (see `engine.withdrawal.empty_batches`), or is removed already; or a
+                landing file of it is gone, or versions of a Delta table, so that it could not be brought back.
             StateError: it was folded.
         """
-        from fk_pipeline.engine.discovery import gone_in_batch
-        from fk_pipeline.engine.folding import refuse_folded
+        from fk_pipeline.engine.withdrawal import withdraw
 
-        batch = int(batch)
         self.check_fingerprints()
-        found, tell = self.discover(), tell or (lambda _: None)
+        found = self.discover()
         with lease(self.spec.home, "discovery"):
-            ledger = self.ledger()
-            empty = empty_batches(self, [batch], "nothing was withdrawn")
-            if empty:
-                tell(empty[0])
-                return self.due()
-            refuse_folded(ledger, self.spec, batch)
-            if batch in ledger.files.removed:
-                raise UsageError(
-                    f"batch {batch} is withdrawn already",
-                    fix=f"fk-pipeline run {self.spec.file} --batches {batch} brings it back",
-                )
-            gone, unread = gone_in_batch(self.spec, ledger, found, batch)
-            if unread and not forget:
-                ledger.files.give_up(unread)
-                for file in unread:
-                    tell(
-                        f"versions {file.path} were never read and are gone: the next run has the whole table in their "
-                        f"place; what else is in batch {batch} stays"
-                    )
-                return self.due()
-            if gone and not forget:
-                raise UsageError(
-                    f"batch {batch} could not be brought back: {gone[0]} is gone",
-                    where=str(self.spec.file),
-                    why="its rows would be lost; nothing was withdrawn",
-                    fix="restore it; or agree: --forget",
-                )
-            ledger.files.remove(batch)
+            withdraw(self.spec, self.ledger(), found, BatchId(int(batch)), tell or (lambda _: None), forget)
         return self.due()
 
     def quarantined(self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None) -> DataFrame:

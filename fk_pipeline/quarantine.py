@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.reader import format_of, line_digest
 from fk_pipeline.cdc.unreadable import TOO_LONG, UNREADABLE
-from fk_pipeline.engine.folding import refuse_folded
 from fk_pipeline.engine.runner import Runner
+from fk_pipeline.engine.withdrawal import refuse_folded
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import OF_PAIRS, QUARANTINING, BatchId, BatchRange, LandedFile, Side
 from fk_pipeline.quarantine_here import EDITED_ENDINGS

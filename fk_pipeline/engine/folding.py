@@ -17,9 +17,8 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.holes import unpacked
 from fk_pipeline.blocks.versions import order_of
 from fk_pipeline.cdc.reader import format_of
-from fk_pipeline.errors import StateError
 from fk_pipeline.identity import BatchId
-from fk_pipeline.spec import PipelineSpec, SideSpec, quote
+from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 
@@ -44,21 +43,6 @@ def settled(ledger: Ledger, batches: Iterable[int]) -> list[BatchId]:
     failed = {one.batch for one in ledger.checks.failed()}
     due = {batch for stage in ledger.kind.stage_names for batch in ledger.due.of(stage)}
     return [] if None in failed else [BatchId(batch) for batch in sorted(batches) if batch not in failed | due]
-
-
-def refuse_folded(ledger: Ledger, spec: PipelineSpec, batch: int) -> None:
-    """Refuses to withdraw or restore a folded batch.
-
-    Raises:
-        StateError: the batch was folded.
-    """
-    if any(batch in ledger.folds.of(stage) for stage in ledger.inputs):
-        raise StateError(
-            f"batch {batch} was folded",
-            where=f"pipeline {spec.name}",
-            why="which versions it superseded is not known any more; nothing was changed",
-            fix=f"fk-pipeline rebuild {spec.file} --from landing, then try again",
-        )
 
 
 def superseded(log: DataFrame, side: SideSpec, keys: Sequence[str], folded: str) -> DataFrame:
