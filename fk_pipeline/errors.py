@@ -9,8 +9,10 @@ What is printed may have names and values from outside: `escaped` shows their co
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+Answer = TypeVar("Answer")
 
 CONTROL = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # of a terminal: they move its cursor, change its colours, or send it commands
@@ -42,6 +44,16 @@ def _shown(code: int) -> str:
 
 class LeftToSpark(Exception):
     """What was asked for is read by Spark: this process cannot, or not certainly as Spark would; the text says why."""
+
+
+def or_by_spark(here: Callable[[], Answer], by_spark: Callable[[], Answer], told: Callable[[str], None]) -> Answer:
+    """Returns what is read in this process; or else, after `told` is called with the reason, what Spark reads."""
+    try:
+        return here()
+    except LeftToSpark as left:
+        why = str(left)
+    told(why)  # not in the handler: that error is not the context of one of Spark
+    return by_spark()
 
 
 class FkPipelineError(Exception):

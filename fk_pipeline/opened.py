@@ -1,37 +1,31 @@
-"""A pipeline before anything runs: its session, its ledger, its landing files, its due batches and its tables."""
+"""A pipeline before anything runs: its session, its ledger, its landing files, its due batches and its plan."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from fk_pipeline.cdc.landing import READER_VERSION, Discovery
+from fk_pipeline.cdc.landing import READER_VERSION, Discovery, refuse_missing
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
-from fk_pipeline.contract import loaded
-from fk_pipeline.errors import EnvironmentNotFit, LeftToSpark, StateError, UsageError
-from fk_pipeline.identity import (
-    BatchId,
-)
+from fk_pipeline.errors import EnvironmentNotFit, StateError, UsageError
+from fk_pipeline.identity import BatchId, BatchRange, parse_batches
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.places import landing_path
 from fk_pipeline.spec.project import merged
 from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
-from fk_pipeline.store import LEDGER_TABLES
 from fk_pipeline.store.lease import lease
 from fk_pipeline.store.sizes import MEASURED, Sizes
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from fk_pipeline.engine.behind import Lag
     from fk_pipeline.engine.runner import Runner
+    from fk_pipeline.plan import Plan
     from fk_pipeline.store.ledger import Ledger
-    from fk_pipeline.store.reader import TableReader
-    from fk_pipeline.store.rows_here import Relation
 
 
 class OpenPipeline:
@@ -193,6 +187,23 @@ class OpenPipeline:
         check_unclaimed(self.spec, self._ledger, found)
         return found
 
+    def plan(self) -> Plan:
+        """Returns what `run` without arguments would do, and why; explains an edited pipeline file. Needs no Spark.
+
+        Raises:
+            LandingError, PipelineFileError: as with `discover`.
+            StateError: as with `discover`.
+        """
+        from fk_pipeline.engine.behind import refuse
+        from fk_pipeline.plan import make_plan
+
+        found = self.look()
+        self._ledger.entries.refuse_upgraded()
+        refuse_missing(found, self.spec, self._ledger.files)
+        behind = self.behind(found)
+        refuse(self.spec, behind)
+        return make_plan(self.spec, self._ledger, found, behind)
+
     def due(self) -> dict[str, list[BatchId]]:
         """Returns the due batches per stage, without a discovery of new files."""
         ledger = self.ledger()
@@ -234,71 +245,6 @@ class OpenPipeline:
             return error
         return None
 
-    def table(self, name: str) -> DataFrame:
-        """Returns the current rows of one of its tables; for `verdicts` also the implied verdicts.
-
-        Raises:
-            UsageError: the table does not exist.
-            StateError: a rebuild died while its tables were swapped in, or nothing was ever run.
-        """
-        from fk_pipeline.frames import empty
-
-        runner = self.runner
-        if name in LEDGER_TABLES:
-            if runner.warehouse.version(name) is not None:
-                return self.session.read.format("delta").load(runner.warehouse.path(name))
-            self.refuse_never_run()
-            return empty(self.session, [("entry", "BIGINT")])
-        self.refuse_unfinished()
-        self._refuse_unknown(name, runner.layout.tables)
-        self.refuse_never_run()
-        view = self.spec.definition.views.get(name)
-        read = runner.reader()
-        return read.read(name) if view is None else loaded(view)(read, self._ledger, self.spec)
-
-    def here(self, name: str) -> Relation:
-        """Returns the current rows of one of its tables as `table` does, but read in this process; needs no Spark.
-
-        Raises:
-            LeftToSpark: only Spark can read them.
-            UsageError, StateError: as with `table`; or the stored tables were made with another pipeline file.
-        """
-        self.check_fingerprints()
-        if name not in LEDGER_TABLES:
-            self.refuse_unfinished()
-            self._refuse_unknown(name, self.spec.definition.tables)
-        self.refuse_never_run()
-        return self._relation(name)
-
-    def _relation(self, name: str) -> Relation:
-        from fk_pipeline.reads import relation
-
-        return relation(self.spec, self._ledger, self.sizes, name)
-
-    def _told_here(self, reference: str, *args: Any) -> Any:
-        """Returns what a function of the kind tells by the stored rows of the tables (`Kind.explain_here`).
-
-        Raises:
-            LeftToSpark: only Spark can tell it.
-            UsageError, StateError: as with `here`.
-        """
-        from fk_pipeline.privacy import concealing
-        from fk_pipeline.reads import stored
-        from fk_pipeline.store.rows_here import leaving_errors
-
-        self.check_fingerprints()
-        self.refuse_unfinished()
-        self.refuse_never_run()
-        if not reference:
-            raise LeftToSpark(f"the kind {self.spec.kind} is told by Spark")
-        with concealing(self.spec), leaving_errors():
-            return loaded(reference)(partial(stored, self.spec, self.sizes), self.spec, self._ledger, *args)
-
-    def _refuse_unknown(self, name: str, tables: Iterable[Any]) -> None:
-        names = [*(one.name for one in tables), *LEDGER_TABLES]
-        if name not in names:
-            raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join(names)}")
-
     def refuse_never_run(self) -> None:
         """Refuses a pipeline that was never run; needs no Spark.
 
@@ -333,20 +279,10 @@ class OpenPipeline:
                 fix=finishing(self.spec, ledger),
             )
 
-    @contextmanager
-    def _looking(self) -> Iterator[TableReader]:
-        """Yields a reader of finished tables, with settings for evaluating expressions of the pipeline file."""
-        from fk_pipeline.privacy import concealing
-        from fk_pipeline.store.settings import GUARDED, settings, suiting
 
-        self.refuse_never_run()
-        self.refuse_unfinished()
-        runner = self.runner
-        suits = suiting(runner.warehouse.rows(runner.layout.tables), self.sizes)
-        with (
-            concealing(self.spec),
-            settings(self.session, suits, optional=True),
-            settings(self.session, GUARDED),
-            runner.reader() as read,
-        ):
-            yield read
+def ranges_of(batches: str | Sequence[BatchRange] | None, option: str) -> Sequence[BatchRange] | None:
+    """Parses ranges given as text (`3,7,9..12`); an error names the option with which they were given."""
+    try:
+        return parse_batches(batches) if isinstance(batches, str) else batches
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}", fix=f"for example {option} 3,7,9..12") from None

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from fk_pipeline.cdc.landing import Discovery
 from fk_pipeline.errors import FanOutError, HeldBackError, UsageError
-from fk_pipeline.identity import BatchId, BatchRange, cut, parse_batches, passes
-from fk_pipeline.opened import OpenPipeline
+from fk_pipeline.identity import BatchId, BatchRange, cut, passes
+from fk_pipeline.opened import OpenPipeline, ranges_of
 from fk_pipeline.spec.clock import moment_of
 
 if TYPE_CHECKING:
@@ -42,14 +42,6 @@ class Pass:
     batches: BatchRange
     number: int
     of: int
-
-
-def ranges_of(batches: str | Sequence[BatchRange] | None, option: str) -> Sequence[BatchRange] | None:
-    """Parses ranges given as text (`3,7,9..12`); an error names the option with which they were given."""
-    try:
-        return parse_batches(batches) if isinstance(batches, str) else batches
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}", fix=f"for example {option} 3,7,9..12") from None
 
 
 def run_stages(

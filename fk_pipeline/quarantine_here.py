@@ -9,8 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from fk_pipeline.conditions import AnyTest, ConstantTest, RowTest, between
+from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.load import results_read
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.corrections import digest_of
 from fk_pipeline.store.row_order import ordered
@@ -52,6 +54,25 @@ def quarantined_records(
     found = found.set_column(place, "file", pa.array(files, pa.string()))
     found = found.append_column("digest", pa.array(digests, pa.string()))
     return ordered(found, [(name, False) for name in _ORDER])
+
+
+def refuse_no_origin(spec: PipelineSpec, side: str | None) -> None:
+    """Refuses a side that no record of the quarantine can come from.
+
+    Raises:
+        UsageError: it is no input, and not `join`; or the pipeline has no quarantine.
+    """
+    origins = spec.definition.rejecting
+    if not origins:
+        read = [f"fk-pipeline quarantine {file}" for file in results_read(spec)]
+        raise UsageError(
+            f"pipeline {spec.name} has no quarantine",
+            where=str(spec.file),
+            why="it reads tables where they lie, and no landing files",
+            fix=f"those of the pipelines that it reads: {', '.join(read)}" if read else "look into its sources",
+        )
+    if side is not None and side not in origins:
+        raise UsageError(f"{side!r} is no input of pipeline {spec.name}", fix=f"--side {', '.join(origins)}")
 
 
 def reasons_of(records: pa.Table) -> list[dict[str, Any]]:

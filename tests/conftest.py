@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import SparkSession
 
+from fk_pipeline import readable
 from fk_pipeline.cli.main import app_main
 from fk_pipeline.environment.storage import filesystem
 from fk_pipeline.errors import LeftToSpark
-from fk_pipeline.opened import OpenPipeline
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store.sizes import MEASURED, Sizes
@@ -107,7 +107,7 @@ def told_alike() -> Callable[..., Any]:
         tell = getattr(pipeline, what)
         story = tell(key, told=pytest.fail, **given)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(OpenPipeline, "_told_here", left_to_spark)
+            patch.setattr(readable, "answer_here", left_to_spark)
             by_spark = tell(key, **given)
         assert json.dumps(story.as_json()) == json.dumps(by_spark.as_json())
         return story

@@ -9,10 +9,13 @@ import typer
 
 from fk_pipeline.cli.options import Debug, FormatOption, PipelineFile
 from fk_pipeline.console import OutputFormat, print_due, print_json, print_table, say_by_spark, tell
-from fk_pipeline.errors import LeftToSpark, UsageError
+from fk_pipeline.errors import UsageError, or_by_spark
 
 if TYPE_CHECKING:
     from fk_pipeline.pipeline import Pipeline
+
+Listing = tuple[list[dict[str, Any]], list[dict[str, Any]], int]
+"""The first records, the most frequent reasons, and the number of all records."""
 
 RAW_SHOWN = 80
 """The number of characters of a record that people are shown; the JSON and files have all."""
@@ -83,23 +86,22 @@ def _list(pipeline: Pipeline, batches: str | None, side: str | None, limit: int,
         tell(f"{number:,} records" + (f", {len(rows):,} of them shown" if number > len(rows) else ""))
 
 
-def records_of(
-    pipeline: Pipeline, batches: str | None, side: str | None, limit: int
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+def records_of(pipeline: Pipeline, batches: str | None, side: str | None, limit: int) -> Listing:
     """Returns the first records, the most frequent reasons, and the number of all records."""
     from fk_pipeline.quarantine_here import reasons_of
 
-    try:
-        here = pipeline.quarantined_here(batches, side)
-        return here.slice(0, limit).to_pylist(), reasons_of(here)[:limit], len(here)
-    except LeftToSpark as left:
-        why = str(left)
-    say_by_spark(why)
-    found = pipeline.quarantined(batches, side)
-    rows = [row.asDict() for row in found.limit(limit).collect()]
-    totals = found.groupBy("side", "reason").count().orderBy("count", "side", "reason", ascending=[False, True, True])
-    reasons = [row.asDict() for row in totals.withColumnRenamed("count", "records").limit(limit).collect()]
-    return rows, reasons, found.count()
+    def here() -> Listing:
+        records = pipeline.quarantined_here(batches, side)
+        return records.slice(0, limit).to_pylist(), reasons_of(records)[:limit], len(records)
+
+    def by_spark() -> Listing:
+        records = pipeline.quarantined(batches, side)
+        rows = [row.asDict() for row in records.limit(limit).collect()]
+        totals = records.groupBy("side", "reason").count().withColumnRenamed("count", "records")
+        ordered = totals.orderBy("records", "side", "reason", ascending=[False, True, True])
+        return rows, [row.asDict() for row in ordered.limit(limit).collect()], records.count()
+
+    return or_by_spark(here, by_spark, say_by_spark)
 
 
 def _shortened(raw: str) -> str:

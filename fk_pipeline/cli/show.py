@@ -9,7 +9,7 @@ from typing import Any
 
 from fk_pipeline.arrow_text import json_lines
 from fk_pipeline.console import say_by_spark
-from fk_pipeline.errors import LeftToSpark, UsageError
+from fk_pipeline.errors import UsageError, or_by_spark
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.reads import Order, column_of, condition, order_of
 from fk_pipeline.store import schemas as s
@@ -90,12 +90,7 @@ def rows_of(pipeline: Pipeline, choice: ShowOptions) -> Shown:
     """
     if choice.table == "changes" and choice.batch is None:
         raise UsageError("changes are those of one batch", fix=f"show {pipeline.spec.file} changes --batch N")
-    try:
-        return read_here(pipeline, choice)
-    except LeftToSpark as left:
-        told = str(left)
-    say_by_spark(told)
-    return read_by_spark(pipeline, choice)
+    return or_by_spark(lambda: read_here(pipeline, choice), lambda: read_by_spark(pipeline, choice), say_by_spark)
 
 
 def read_here(pipeline: Pipeline, choice: ShowOptions) -> Shown:

@@ -17,7 +17,7 @@ BATCHES_TOLD = 12
 
 
 def withdraw(
-    spec: PipelineSpec, ledger: Ledger, found: Discovery, batch: BatchId, tell: Callable[[str], None], forget: bool
+    spec: PipelineSpec, ledger: Ledger, found: Discovery, batch: int, tell: Callable[[str], None], forget: bool
 ) -> None:
     """Withdraws a batch, under the lease of discoveries: see `Pipeline.remove_batch`.
 
@@ -25,7 +25,7 @@ def withdraw(
         spec: the pipeline.
         ledger: its ledger.
         found: what a discovery found just now.
-        batch: the batch.
+        batch: its number.
         tell: called with a notice if the batch has no landing files, or stays without some versions.
         forget: agrees that its rows are lost, because landing files of it are gone.
 

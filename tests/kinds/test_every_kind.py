@@ -24,6 +24,7 @@ from fk_pipeline.export import export
 from fk_pipeline.kinds.registry import KINDS
 from fk_pipeline.kinds.window.kind import WINDOW
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.readable import answer_here
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store import LEDGER_TABLES
 from fk_pipeline.store import schemas as s
@@ -180,7 +181,7 @@ def test_this_process_tells_every_story_as_spark_does(
 ) -> None:
     if not subject.kind.explain_here:
         with pytest.raises(LeftToSpark, match="told by Spark"):
-            pipeline._told_here("", "1")
+            answer_here(pipeline, "", "1")
         return
     keys = [subject.explained(subject.joins[-1], key) for key in range(5)]
     if subject.kind is WINDOW or getattr(pipeline.spec, "outer", False):

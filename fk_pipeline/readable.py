@@ -1,0 +1,319 @@
+"""A pipeline whose tables are read: rows, changes, stories, records of the quarantine, and whether all is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fk_pipeline.answers import AnyImpact
+from fk_pipeline.contract import loaded
+from fk_pipeline.errors import LeftToSpark, UsageError, or_by_spark
+from fk_pipeline.identity import BatchRange, Side
+from fk_pipeline.opened import OpenPipeline, ranges_of
+from fk_pipeline.store import LEDGER_TABLES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from fk_pipeline.blocks.story import Story
+    from fk_pipeline.store.rows_here import Relation
+    from fk_pipeline.verify.inputs.report import InputsReport
+    from fk_pipeline.verify.report import VerifyReport
+
+
+class ReadablePipeline(OpenPipeline):
+    """A pipeline whose tables can be read. Nothing is changed; Spark starts only when a method needs it."""
+
+    def table(self, name: str) -> DataFrame:
+        """Returns the current rows of one of its tables; for `verdicts` also the implied verdicts.
+
+        Raises:
+            UsageError: the table does not exist.
+            StateError: a rebuild died while its tables were swapped in, or nothing was ever run.
+        """
+        from fk_pipeline.frames import empty
+
+        runner = self.runner
+        if name in LEDGER_TABLES:
+            if runner.warehouse.version(name) is not None:
+                return self.session.read.format("delta").load(runner.warehouse.path(name))
+            self.refuse_never_run()
+            return empty(self.session, [("entry", "BIGINT")])
+        self.refuse_unfinished()
+        _refuse_unknown(name, runner.layout.tables)
+        self.refuse_never_run()
+        view = self.spec.definition.views.get(name)
+        read = runner.reader()
+        return read.read(name) if view is None else loaded(view)(read, self._ledger, self.spec)
+
+    def here(self, name: str) -> Relation:
+        """Returns the current rows of one of its tables as `table` does, but read in this process; needs no Spark.
+
+        Raises:
+            LeftToSpark: only Spark can read them.
+            UsageError, StateError: as with `table`; or the stored tables were made with another pipeline file.
+        """
+        self.check_fingerprints()
+        if name not in LEDGER_TABLES:
+            self.refuse_unfinished()
+            _refuse_unknown(name, self.spec.definition.tables)
+        self.refuse_never_run()
+        return self._relation(name)
+
+    def _relation(self, name: str) -> Relation:
+        from fk_pipeline.reads import relation
+
+        return relation(self.spec, self._ledger, self.sizes, name)
+
+    def changes(self, batch: int) -> DataFrame:
+        """Returns the rows that the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""
+        from fk_pipeline.feed import changes
+
+        self.refuse_never_run()
+        self.refuse_unfinished()
+        return changes(self.runner, batch)
+
+    def changes_here(self, batch: int) -> Relation:
+        """Returns what `changes` returns, read in this process; needs no Spark.
+
+        Raises:
+            LeftToSpark: only Spark can read them.
+        """
+        from fk_pipeline.feed_here import changes
+
+        self.check_fingerprints()
+        self.refuse_never_run()
+        self.refuse_unfinished()
+        return changes(self.spec, self._ledger, self.sizes, batch)
+
+    def export(self, file: str | Path, told: Callable[[str], None] = lambda _: None) -> int:
+        """Writes the result to a .csv, .jsonl or .parquet file, sorted by key; returns the number of rows.
+
+        Args:
+            file: the file.
+            told: is called with the reason if Spark has to read the result.
+        """
+        from fk_pipeline.export import export
+        from fk_pipeline.export_files import EXPORT_ENDINGS, check_ending, write_here
+        from fk_pipeline.privacy import concealing
+        from fk_pipeline.reads import result_in_order
+
+        target, name = Path(file), self.spec.definition.result.name
+        self.refuse_never_run()
+        check_ending(target, EXPORT_ENDINGS)
+        private = self.spec.has_sensitive
+        with concealing(self.spec):
+            return or_by_spark(
+                lambda: write_here(result_in_order(self.here(name), self.spec), target, private=private),
+                lambda: export(self.table(name), self.spec, target),
+                told,
+            )
+
+    def verify(self, share: float = 1.0) -> VerifyReport:
+        """Compares the result with the join of the last writers of both changelogs.
+
+        Args:
+            share: the share of the left keys to compare, chosen by a hash of the key; 1 for all.
+
+        Raises:
+            StateError: the stored tables do not fit the pipeline file, nothing was ever run, or a file of a table is
+                not the one that was written according to its log.
+        """
+        from fk_pipeline.engine.damage import refuse_damaged
+        from fk_pipeline.privacy import concealing
+        from fk_pipeline.store.settings import settings, suiting
+        from fk_pipeline.verify.verification import verify
+
+        self.refuse_never_run()
+        self.refuse_unfinished()
+        refuse_damaged(self.spec, zone=self.zone)
+        read, proved = self.runner.reader(), self.spec.definition.proved
+        tables = {name: read.read(name) for name in proved}
+        with concealing(self.spec), settings(self.session, suiting(read.rows(*proved), self.sizes), optional=True):
+            return verify(tables, self.due(), self.spec, self.ledger(), share)
+
+    def verify_inputs(self, share: float | None = None) -> InputsReport:
+        """Compares the landing files with the changelogs and the quarantine, by an independent reader.
+
+        Args:
+            share: the share of the batches to compare, chosen by a hash of their files' names; 1 for all. None: all of
+                them, or a sample if there is much to read.
+
+        Raises:
+            StateError: as with `verify`.
+        """
+        from fk_pipeline.engine.damage import refuse_damaged
+        from fk_pipeline.privacy import concealing
+        from fk_pipeline.verify.inputs.inputs import verify_inputs
+
+        self.refuse_never_run()
+        self.refuse_unfinished()
+        refuse_damaged(self.spec, zone=self.zone)
+        with concealing(self.spec):
+            return verify_inputs(self.spec, self.ledger(), self.zone, self.runner.reader(), share)
+
+    def explain(self, key: str, told: Callable[[str], None] = lambda _: None) -> Story:
+        """Returns the story of one left key, in an outer join also of a right key: see `Kind.explain`.
+
+        Args:
+            key: `17`, or `a=1,b=2` if it has several columns; a right key as `right.17`.
+            told: is called with the reason if Spark has to tell it.
+        """
+        kind = self.spec.definition
+        story: Story = _answer(self, kind.explain_here, kind.explain, told, key)
+        return story
+
+    def impact(
+        self,
+        right_key: str | None = None,
+        changes: str | Path | None = None,
+        limit: int = 20,
+        since: str | None = None,
+        told: Callable[[str], None] = lambda _: None,
+        side: str | None = None,
+    ) -> AnyImpact:
+        """Returns the impact of a change of the right side, or of an input of a query: see `Kind.impact`.
+
+        Changes nothing.
+
+        Args:
+            right_key: the key of a right row, or of a row of the input, in the form that `explain` takes; or
+            changes: a file as it would land.
+            limit: the largest number of right keys, or of rows of the result of a query, to report.
+            since: with `as_of` and a right key, the time since which the changed version holds; default: any version.
+            told: is called with the reason if Spark has to find it.
+            side: the name of the input; default: the right side, or the only input of a query.
+
+        Raises:
+            UsageError: an input is named that is not the right side, of a pipeline that is no query.
+        """
+        kind, file = self.spec.definition, None if changes is None else Path(changes)
+        args: tuple[Any, ...] = (right_key, file, limit, since)
+        if kind.named_inputs:
+            args = (*args, side)
+        elif side not in (None, Side.RIGHT):
+            why = "only a query has inputs to choose from"
+            raise UsageError(f"--input {side}: {why}", where=str(self.spec.file), fix="leave it out")
+        found: AnyImpact = _answer(self, kind.impact_here, kind.impact, told, *args)
+        return found
+
+    def quarantined(self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None) -> DataFrame:
+        """Returns records of the quarantine, all or some: see `fk_pipeline.quarantine.quarantined_records`."""
+        from fk_pipeline.quarantine import quarantined_records
+        from fk_pipeline.quarantine_here import refuse_no_origin
+
+        refuse_no_origin(self.spec, side)
+        self.refuse_unfinished()
+        return quarantined_records(self.runner, ranges_of(batches, "--batch") or (), side)
+
+    def quarantined_here(self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None) -> pa.Table:
+        """Returns records of the quarantine as `quarantined` does, in Arrow; needs no Spark.
+
+        Raises:
+            LeftToSpark: only Spark can read them.
+        """
+        from fk_pipeline.quarantine_here import quarantined_records, refuse_no_origin
+        from fk_pipeline.store.schemas import QUARANTINE
+
+        ranges = ranges_of(batches, "--batch") or ()
+        refuse_no_origin(self.spec, side)
+        self.check_fingerprints()
+        self.refuse_unfinished()
+        return quarantined_records(self._relation(QUARANTINE), self.spec, ranges, side)
+
+    def export_quarantine(
+        self,
+        file: str | Path,
+        batches: str | Sequence[BatchRange] | None = None,
+        side: str | None = None,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> int:
+        """Writes records of the quarantine to a .csv or .jsonl file, for `correct`; returns their number.
+
+        Args:
+            file: the file.
+            batches: the batches whose records are written; none: all.
+            side: the origin whose records are written; None: all.
+            told: is called with the reason if Spark has to read the records.
+        """
+        from fk_pipeline.export import write
+        from fk_pipeline.export_files import check_ending, write_here
+        from fk_pipeline.quarantine_here import EDITED_ENDINGS
+
+        target = Path(file)
+        check_ending(target, EDITED_ENDINGS)
+        return or_by_spark(
+            lambda: write_here(self.quarantined_here(batches, side), target, EDITED_ENDINGS, private=True),
+            lambda: write(self.quarantined(batches, side), target, EDITED_ENDINGS, private=True),
+            told,
+        )
+
+    def changed_rows(self, batch: int) -> tuple[int, int]:
+        """Returns the number of result rows whose last change was in `batch`, and the number of all result rows."""
+        from fk_pipeline.store.schemas import BATCH
+
+        result = self.table(self.spec.definition.result.name)
+        return result.where(f"{BATCH} = {int(batch)}").count(), result.count()
+
+
+def _refuse_unknown(name: str, tables: Iterable[Any]) -> None:
+    names = [*(one.name for one in tables), *LEDGER_TABLES]
+    if name not in names:
+        raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join(names)}")
+
+
+def _answer(pipeline: OpenPipeline, here: str, by_spark: str, told: Callable[[str], None], *args: Any) -> Any:
+    """Returns the answer of a kind.
+
+    Args:
+        pipeline: the pipeline.
+        here: the function of the kind that needs no Spark (`Kind.explain_here`, for example); empty if it has none.
+        by_spark: its function that Spark answers.
+        told: is called with the reason if Spark has to answer.
+        args: what both functions take besides tables, pipeline file and ledger.
+    """
+    return or_by_spark(
+        lambda: answer_here(pipeline, here, *args), lambda: _answer_by_spark(pipeline, by_spark, *args), told
+    )
+
+
+def answer_here(pipeline: OpenPipeline, reference: str, *args: Any) -> Any:
+    """Returns the answer of a function of the kind that reads the stored rows in this process.
+
+    Raises:
+        LeftToSpark: only Spark can answer.
+        UsageError, StateError: as with `ReadablePipeline.here`.
+    """
+    from fk_pipeline.privacy import concealing
+    from fk_pipeline.reads import stored
+    from fk_pipeline.store.rows_here import leaving_errors
+
+    pipeline.check_fingerprints()
+    pipeline.refuse_unfinished()
+    pipeline.refuse_never_run()
+    spec = pipeline.spec
+    if not reference:
+        raise LeftToSpark(f"the kind {spec.kind} is told by Spark")
+    with concealing(spec), leaving_errors():
+        return loaded(reference)(partial(stored, spec, pipeline.sizes), spec, pipeline.ledger(), *args)
+
+
+def _answer_by_spark(pipeline: OpenPipeline, reference: str, *args: Any) -> Any:
+    """Returns the answer of a function of the kind that evaluates expressions of the pipeline file by Spark."""
+    from fk_pipeline.privacy import concealing
+    from fk_pipeline.store.settings import GUARDED, settings, suiting
+
+    pipeline.refuse_never_run()
+    pipeline.refuse_unfinished()
+    runner = pipeline.runner
+    suits = suiting(runner.warehouse.rows(runner.layout.tables), pipeline.sizes)
+    with (
+        concealing(pipeline.spec),
+        settings(pipeline.session, suits, optional=True),
+        settings(pipeline.session, GUARDED),
+        runner.reader() as read,
+    ):
+        return loaded(reference)(read, pipeline.spec, runner.ledger, *args)
