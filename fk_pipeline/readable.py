@@ -130,10 +130,11 @@ class ReadablePipeline(OpenPipeline):
         self.refuse_never_run()
         self.refuse_unfinished()
         refuse_damaged(self.spec, zone=self.zone)
-        read, proved = self.runner.reader(), self.spec.definition.proved
-        tables = {name: read.read(name) for name in proved}
-        with concealing(self.spec), settings(self.session, suiting(read.rows(*proved), self.sizes), optional=True):
-            return verify(tables, self.due(), self.spec, self.ledger(), share)
+        proved = self.spec.definition.proved
+        with self.runner.reader() as read:
+            tables, suits = {name: read.read(name) for name in proved}, suiting(read.rows(*proved), self.sizes)
+            with concealing(self.spec), settings(self.session, suits, optional=True):
+                return verify(tables, self.due(), self.spec, self.ledger(), share)
 
     def verify_inputs(self, share: float | None = None) -> InputsReport:
         """Compares the landing files with the changelogs and the quarantine, by an independent reader.
@@ -152,8 +153,8 @@ class ReadablePipeline(OpenPipeline):
         self.refuse_never_run()
         self.refuse_unfinished()
         refuse_damaged(self.spec, zone=self.zone)
-        with concealing(self.spec):
-            return verify_inputs(self.spec, self.ledger(), self.zone, self.runner.reader(), share)
+        with concealing(self.spec), self.runner.reader() as read:
+            return verify_inputs(self.spec, self.ledger(), self.zone, read, share)
 
     def explain(self, key: str, told: Callable[[str], None] = lambda _: None) -> Story:
         """Returns the story of one left key, in an outer join also of a right key: see `Kind.explain`.
