@@ -33,7 +33,7 @@ from fk_pipeline.engine.fingerprints import (
     tables_without_ledger,
 )
 from fk_pipeline.engine.runner import Runner, StageRun
-from fk_pipeline.engine.sole import sole_session
+from fk_pipeline.engine.sole import sole_stages
 from fk_pipeline.engine.swap import discard_shadow, swap_in
 from fk_pipeline.errors import FkPipelineError, StageError, StateError, UsageError
 from fk_pipeline.failures import is_from_spark
@@ -43,7 +43,7 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.damage import damage_of
 from fk_pipeline.store.layout import Layout
-from fk_pipeline.store.lease import LeaseCheck, leases
+from fk_pipeline.store.lease import LeaseCheck
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT
 from fk_pipeline.store.sizes import Sizes
@@ -101,11 +101,7 @@ class Rebuild:
             UsageError: this rebuild would not make the tables fit the pipeline file.
             StateError: the rebuild is not possible; nothing was changed.
         """
-        home = self.spec.home
-        with (
-            leases(home, self.kind.stage_names) as check,
-            sole_session(self.session, home, self.kind.stage_names),
-        ):  # no Spark job of a process that lost its lease goes on
+        with sole_stages(self.session, self.spec.home, self.kind.stage_names) as check:
             self.ledger.refresh()
             layout = loaded(self.kind.layout)(self.session, self.spec)
             if can_be_finished(self.spec, self.ledger):

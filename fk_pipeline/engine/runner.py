@@ -28,7 +28,7 @@ from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.engine.failed_stage import last_error, place, spark_ended, stage_failed
 from fk_pipeline.engine.fingerprints import check_fingerprints, columns_to_add, fingerprints, refuse_unknown_types
 from fk_pipeline.engine.registered import refuse_taken, register
-from fk_pipeline.engine.sole import sole_session
+from fk_pipeline.engine.sole import sole_session, sole_stages
 from fk_pipeline.engine.swap import finish_rebuild
 from fk_pipeline.environment.refusals import refusal
 from fk_pipeline.environment.spark_life import has_ended
@@ -43,7 +43,7 @@ from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import ISOLATING, STOPPING
 from fk_pipeline.store.layout import Layout
-from fk_pipeline.store.lease import LeaseCheck, lease, leases
+from fk_pipeline.store.lease import LeaseCheck, lease
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.planner import Choice
 from fk_pipeline.store.reader import TableReader
@@ -109,12 +109,10 @@ class Runner:
 
         The values are read when the changelog stages run for the batches that may have them; these become due.
         """
-        home = self.ledger.home
         with (
             telling_damage(self.spec, self.zone),
             concealing(self.spec),
-            leases(home, self.spec.definition.stage_names) as held,
-            sole_session(self.session, home, self.spec.definition.stage_names),
+            sole_stages(self.session, self.ledger.home, self.spec.definition.stage_names) as held,
         ):
             self.ledger.refresh()
             stale = columns_to_add(self.spec, self.ledger)

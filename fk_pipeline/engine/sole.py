@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.whole_files import write_whole
 from fk_pipeline.errors import StateError
+from fk_pipeline.store.lease import LeaseCheck, leases
 
 _GONE = ("SESSION_CLOSED", "SESSION_NOT_FOUND", "SESSION_CHANGED")
 """What the errors of a server contain for a session that it ended, or that it had before it was restarted."""
@@ -27,6 +28,13 @@ _ENDING = "SPARK_CONNECT_ILLEGAL_STATE"
 
 INTERRUPT_SECONDS = 60.0
 """Seconds that the interruption of an operation may take."""
+
+
+@contextmanager
+def sole_stages(session: SparkSession, home: str, names: Sequence[str]) -> Iterator[LeaseCheck]:
+    """Holds the leases of some stages, and ends what dead runs of them left at work; yields a check of the leases."""
+    with leases(home, names) as held, sole_session(session, home, names):
+        yield held
 
 
 @contextmanager

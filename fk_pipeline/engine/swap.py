@@ -16,7 +16,7 @@ from fk_pipeline.cdc.table_versions import table_id
 from fk_pipeline.contract import Kind, Source, loaded
 from fk_pipeline.engine.damage import translated
 from fk_pipeline.engine.fingerprints import can_be_finished, fingerprints, shadow_home
-from fk_pipeline.engine.sole import sole_session
+from fk_pipeline.engine.sole import sole_stages
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import FkPipelineError, StateError
 from fk_pipeline.frames import join_by_key
@@ -25,7 +25,7 @@ from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.damage import damage_of, has_files_only, is_there, put_aside
 from fk_pipeline.store.layout import Layout
-from fk_pipeline.store.lease import LeaseCheck, leases
+from fk_pipeline.store.lease import LeaseCheck
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import READ, row_metadata
 from fk_pipeline.store.reader import ABSENT
@@ -43,7 +43,7 @@ def discard_shadow(spec: PipelineSpec) -> None:
 
 def finish_rebuild(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: Layout) -> None:
     """Makes the missing commits of a rebuild that died while it was swapped in, if there is one."""
-    with leases(spec.home, ledger.kind.stage_names) as check, sole_session(session, spec.home, ledger.kind.stage_names):
+    with sole_stages(session, spec.home, ledger.kind.stage_names) as check:
         ledger.refresh()
         if ledger.rebuilds.unfinished is not None:
             swap_in(session, spec, ledger, layout, check)
