@@ -48,7 +48,7 @@ def by_keys(read: Reader, decided: RowSet) -> RowSet:
         read: reads the tables.
         decided: the decided responses of the batches.
     """
-    spec, fks = read.spec, {fk: fk for fk in _fks(read.spec)}
+    spec, fks = read.spec, {fk: fk for fk in k.fk_names(read.spec)}
     at_most = min(2 * decided.at_most + read.history.propagated(Stage.RIGHT_TABLE), UNKNOWN)
     news = _news(read)
     keys = read.cached(asked(decided.frame, news, spec), at_most)
@@ -56,9 +56,8 @@ def by_keys(read: Reader, decided: RowSet) -> RowSet:
     needed = [*pks, *fks, s.RIGHT_HASH]
     there = read.with_keys(k.RESOLVED_JOIN, keys, dict(zip(alones or fks, fks, strict=True)), needed=needed)
     open_keys = keys.but(MATCHED, True)
-    right_keys = {c.name: k.fk(c.name) for c in spec.right.key_columns}
     payload = [s.HASH, *[c.name for c in spec.right.columns]]
-    rights = read.with_keys(k.RIGHT_TABLE, open_keys, right_keys, needed=payload)
+    rights = read.with_keys(k.RIGHT_TABLE, open_keys, k.right_keys(spec), needed=payload)
     # With `result_key: both` the first search was by foreign key too.
     referring = read.with_keys(k.RESOLVED_JOIN, open_keys, fks, needed=needed) if alones else there
     matched = matched_keys(referring, spec, _replaced(decided.frame, spec))
@@ -78,7 +77,7 @@ def of_all(read: Reader, decided: DataFrame, rights: DataFrame) -> RowSet:
         rows = of_tables(decided, news, rights, read.read(k.RESOLVED_JOIN), spec, read.evaluator)
     else:  # no right row stood alone before, so only those that changed may now
         keys = news.withColumn(MATCHED, F.lit(False))
-        matched = decided.where(MATCHED_SQL).select(*map(quote, _fks(spec))).distinct()
+        matched = decided.where(MATCHED_SQL).select(*map(quote, k.fk_names(spec))).distinct()
         rows = rows_alone(keys, rights, matched, None, spec, read.evaluator)
     return read.cached(rows, None)
 
@@ -163,7 +162,7 @@ def asked(decided: DataFrame, changed: DataFrame, spec: ForeignKeySpec) -> DataF
         One row per right key: `_fk_fk_*`, `_fk_batch` (one of the batches that ask) and `_fk_matched` (BOOLEAN): one of
         the responses tells that its row does not stand alone.
     """
-    fks = _fks(spec)
+    fks = k.fk_names(spec)
     now = decided.select(*map(quote, fks), s.BATCH, F.expr(MATCHED_SQL).alias(MATCHED))
     stood = decided.select(f"{STOOD}.*", s.BATCH, F.lit(False).alias(MATCHED))
     keys = reduce(DataFrame.unionByName, [now, stood, changed.withColumn(MATCHED, F.lit(False))])
@@ -182,12 +181,12 @@ def matched_keys(result: DataFrame, spec: ForeignKeySpec, replaced: DataFrame | 
     rows = result.where(f"{k.has_left(spec)} AND {s.RIGHT_HASH} IS NOT NULL")
     if replaced is not None:
         rows = rows.join(replaced, replaced.columns, "left_anti")
-    return rows.select(*map(quote, _fks(spec))).distinct()
+    return rows.select(*map(quote, k.fk_names(spec))).distinct()
 
 
 def _replaced(decided: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Returns the left keys whose rows in the result the responses replace or remove."""
-    pks = [quote(name) for name, _ in k.pk_columns(spec)]
+    pks = [*map(quote, k.pk_names(spec))]
     return decided.where(F.col(k.VERDICT).isin(*REPLACING)).select(*pks)
 
 
@@ -212,7 +211,7 @@ def rows_alone(
     Returns:
         The columns of `resolved_join.rows_changed`: `_fk_pk_*` and `_fk_left_hash` are null.
     """
-    fks = _fks(spec)
+    fks = k.fk_names(spec)
     living = rights.where(F.col(s.HASH).isNotNull()).select(
         *as_fks(spec), F.col(s.HASH).alias(s.RIGHT_HASH), right_row(spec).alias("right")
     )
@@ -232,14 +231,10 @@ def rows_alone(
 
 def _keys(spec: ForeignKeySpec) -> list[Column]:
     """Returns the key columns, foreign key and left hash of the row of a right row that stands alone."""
-    fks = [F.col(quote(name)) for name, _ in k.fk_columns(spec)]
+    fks = [F.col(quote(name)) for name in k.fk_names(spec)]
     alone = [fk.alias(name) for fk, (name, _) in zip(fks, k.alone_columns(spec), strict=False)]
     none = [F.lit(None).cast(kind).alias(name) for name, kind in (*k.pk_columns(spec), (s.LEFT_HASH, "BINARY"))]
     return [*none, *fks, *alone]
-
-
-def _fks(spec: ForeignKeySpec) -> list[str]:
-    return [name for name, _ in k.fk_columns(spec)]
 
 
 def no_left_row(spec: ForeignKeySpec) -> Column:

@@ -44,7 +44,7 @@ class LeftBySpark:
 
     def _right_log(self, left: DataFrame) -> DataFrame:
         log, keys = self._read.read(k.RIGHT_CHANGELOG), [c.name for c in self._spec.right.key_columns]
-        fks = [quote(name) for name, _ in k.fk_columns(self._spec)]
+        fks = [*map(quote, k.fk_names(self._spec))]
         wanted = left.where(self._own).select(*fks).distinct().toDF(*keys)
         rows = log.join(F.broadcast(wanted), keys, "left_semi").unionByName(log.where(F.col(quote(keys[0])).isNull()))
         return with_content(for_story(rows, self._spec.right), self._spec, Side.RIGHT)
@@ -72,7 +72,7 @@ class RightBySpark:
         self._read, self._spec = read, spec
         self.key = key_row(read.warehouse.session, key, spec.right)
         own, self._in_state = is_key(key, spec.right), is_key(key, spec.right, k.fk)
-        pks = [quote(name) for name, _ in k.pk_columns(spec)]
+        pks = [*map(quote, k.pk_names(spec))]
         truncates = F.col(spec.right.key_columns[0].quoted).isNull()
         log = read.read(k.RIGHT_CHANGELOG).where(F.expr(own) | truncates)
         self._log = read.cached(with_content(for_story(log, spec.right), spec, Side.RIGHT), None).frame

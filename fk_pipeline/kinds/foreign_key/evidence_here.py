@@ -65,7 +65,7 @@ class LeftHere:
         left, lefts = _log(self._table(k.LEFT_CHANGELOG), spec, Side.LEFT, AllTests(tuple(tests)))
         asked = among({c.name: left[k.fk(c.name)] for c in spec.right.key_columns})
         _, right = _log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, asked)
-        keys = tuples(lefts, [name for name, _ in k.fk_columns(spec)])
+        keys = tuples(lefts, k.fk_names(spec))
         self.logs = {Side.LEFT: lefts, Side.RIGHT: of_keys(right, keys, spec.right)}
 
     def of_key(self, table: str) -> list[JsonRow]:
@@ -109,7 +109,7 @@ class RightHere:
         tests, self.key = typed_key(key, spec.right, self._table(k.RIGHT_CHANGELOG).schema)
         _, self.log = _log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, AllTests(tuple(tests)))
         in_state = under(tests, k.fk)
-        pks = [name for name, _ in k.pk_columns(spec)]
+        pks = k.pk_names(spec)
         referring = self._table(k.SUBSCRIPTION_STORE).read(Wanted(pks, [*in_state, NotTest(NullTest(s.HASH))]))
         there = [NotTest(NullTest(pks[0])), NotTest(NullTest(s.RIGHT_HASH))]
         joined = self._table(k.RESOLVED_JOIN).read(Wanted(pks, [*in_state, *there], [(name, False) for name in pks]))

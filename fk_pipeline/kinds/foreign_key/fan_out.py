@@ -107,7 +107,7 @@ def _of_the_time(
     versions = (
         versions.drop(COUNTED_IN, s.APPLIED_IN).join(news, keys, "left").withColumnRenamed(COUNTED_IN, s.APPLIED_IN)
     )
-    asked = [*(name for name, _ in k.pk_columns(spec)), *k.subscribed(spec)]
+    asked = [*k.pk_names(spec), *k.subscribed(spec)]
     found = concerned(subscriptions.select(*map(quote, asked)), versions, spec, EVERY_BATCH, ends)
     return found.dropDuplicates([*asked, s.BATCH]).withColumnRenamed(s.BATCH, COUNTED_IN)
 

@@ -253,7 +253,7 @@ def _seeing(
     """Returns, per version that a batch would change, the number of left rows that see it or would see it."""
     names = [*k.keys_of(spec, k.RIGHT_TABLE).keys]
     touching = effects.where(F.col(EFFECT).isin(*TOUCHING)).select(*map(quote, names))
-    keys = {column.name: k.fk(column.name) for column in spec.right.key_columns}
+    keys = k.right_keys(spec)
     there, new = (
         rows.where(f"{s.HASH} IS NOT NULL").select(*map(quote, names), s.HASH)
         for rows in (state, log.where(f"{quote(names[0])} IS NOT NULL"))
@@ -276,5 +276,5 @@ def _referring(read: TableReader, spec: ForeignKeySpec) -> DataFrame:
 
 def _subscribers(read: TableReader, spec: ForeignKeySpec) -> DataFrame:
     """Returns, per foreign key, the number of left rows that refer to it."""
-    fks = [quote(name) for name, _ in k.fk_columns(spec)]
+    fks = [*map(quote, k.fk_names(spec))]
     return _referring(read, spec).groupBy(*fks).agg(F.count("*").alias(SUBSCRIBER_COUNT))

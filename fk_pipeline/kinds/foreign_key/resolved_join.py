@@ -88,8 +88,8 @@ def decide(
         both`, or in an outer join, also `_fk_stood` (STRUCT): the foreign key of the row that the result has, null if
         it has none.
     """
-    pks = [name for name, _ in k.pk_columns(spec)]
-    fks = [name for name, _ in k.fk_columns(spec)]
+    pks = k.pk_names(spec)
+    fks = k.fk_names(spec)
     stood = [STOOD] if k.stands_by(spec) else []
     rows = due
     fresh, stored_there = F.lit(True), F.lit(True)
@@ -158,7 +158,7 @@ def every_verdict(responses: DataFrame, stored: DataFrame, decided: str, spec: F
     Returns:
         The columns of `verdicts`; one row per batch, left key and cause.
     """
-    keys = [s.BATCH, *[name for name, _ in k.pk_columns(spec)], s.CAUSE]
+    keys = [s.BATCH, *k.pk_names(spec), s.CAUSE]
     others = responses.where(decided).join(stored, keys, "left_anti")
     return stored.unionByName(others.withColumn(k.VERDICT, F.expr(IMPLIED_SQL)))
 
@@ -199,7 +199,7 @@ def with_rows(decided: DataFrame, left_changelog: DataFrame, rights: DataFrame, 
     left = left_changelog.select(*_as_pks(spec), F.col(s.BATCH).alias(s.OWNER), _left_row(spec).alias("left"))
     # The left rows are joined last: that join sorts by their keys, and the rows are written in that order.
     return with_right(decided, rights, spec, [right_row(spec).alias("right")]).join(
-        left, [*[name for name, _ in k.pk_columns(spec)], s.OWNER], "left"
+        left, [*k.pk_names(spec), s.OWNER], "left"
     )
 
 
@@ -228,8 +228,8 @@ def rows_changed(rows: DataFrame, spec: ForeignKeySpec, evaluator: Evaluator = S
         that fail, as JSON). A row computed without its right row has no right hash, so every later response about it is
         decided again.
     """
-    pks = [name for name, _ in k.pk_columns(spec)]
-    ours = [*pks, *[name for name, _ in k.fk_columns(spec)], s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
+    pks = k.pk_names(spec)
+    ours = [*pks, *k.fk_names(spec), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
     none = [F.lit(None).cast(kind).alias(name) for name, kind in k.alone_columns(spec)]
     answered = F.expr(f"IF({k.VERDICT} = '{EXPIRED}', NULL, {s.RIGHT_HASH})")
     rows = (
@@ -299,7 +299,7 @@ def _with_removals(rows: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     retracted = f"{k.VERDICT} = '{RETRACTED}'"
     if STOOD not in rows.columns or not k.paired_columns(spec):
         return rows.withColumn(_REMOVES, F.expr(retracted))
-    fks = [name for name, _ in k.fk_columns(spec)]
+    fks = k.fk_names(spec)
     same = " AND ".join(f"{quote(fk)} <=> {STOOD}.{quote(fk)}" for fk in fks)
     moved = f"{STOOD} IS NOT NULL AND NOT ({same})"
     each = f"CASE WHEN {retracted} THEN ARRAY(TRUE) WHEN {moved} THEN ARRAY(TRUE, FALSE) ELSE ARRAY(FALSE) END"
@@ -318,7 +318,7 @@ def rows_to_write(decided: DataFrame, spec: ForeignKeySpec, once: bool = False) 
         once: whether there is one response per key already, as `responses` returns them for one batch.
     """
     chosen = decided.where(F.col(k.VERDICT).isin(*writing(spec)))
-    return chosen if once else chosen.dropDuplicates([name for name, _ in k.pk_columns(spec)])
+    return chosen if once else chosen.dropDuplicates(k.pk_names(spec))
 
 
 def pair_keys(spec: ForeignKeySpec) -> list[Column]:
@@ -339,7 +339,7 @@ def refused_pairs(decided: DataFrame, changed: DataFrame, spec: ForeignKeySpec) 
         has it without its right row; and with the columns of the quarantine besides `_fk_batch`: `_fk_file` and
         `_fk_line` (null: the record is a pair of rows, not a line), `_fk_reason` and `_fk_raw`.
     """
-    pks = [name for name, _ in k.pk_columns(spec)]
+    pks = k.pk_names(spec)
     verdict = F.when(F.col(s.DELETED), QUARANTINED).otherwise(HALF_QUARANTINED)
     failing = changed.where(F.col(FAILED).isNotNull()).select(
         *map(quote, pks), F.col(FAILED).alias(s.REASON), F.col(PAIR_AS_JSON).alias(s.RAW), verdict.alias("_fk_refused")

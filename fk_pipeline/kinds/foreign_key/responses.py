@@ -64,7 +64,7 @@ def responses(
         batches: the batches whose responses are due.
         ends: what may have ended versions, with `as_of`.
     """
-    pks, asked_for = [quote(name) for name, _ in k.pk_columns(spec)], [*map(quote, k.subscribed(spec))]
+    pks, asked_for = [*map(quote, k.pk_names(spec))], [*map(quote, k.subscribed(spec))]
     right = [
         F.expr(right_hash(spec)).alias(s.RIGHT_HASH),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
@@ -114,7 +114,7 @@ def _hearing(both: DataFrame, more: Sequence[DataFrame], spec: ForeignKeySpec, a
     Returns:
         `both` with `_fk_response`, without those that get the same response anyway.
     """
-    pks = [name for name, _ in k.pk_columns(spec)]
+    pks = k.pk_names(spec)
     answered = f"({asks} AND {s.APPLIED_IN} = {s.BATCH}) OR ({news} AND {_CHANGED_IN} = {s.BATCH})"
     rows = meeting(both, more, spec).where(f"NOT ({answered})").dropDuplicates([*pks, s.BATCH])
     heard = f"STRUCT({s.BATCH} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"

@@ -105,7 +105,7 @@ def with_right(
         columns: the columns over a right row.
         how: as `DataFrame.join` takes it.
     """
-    fks = [name for name, _ in k.fk_columns(spec)]
+    fks = k.fk_names(spec)
     if spec.as_of is None:
         return rows.join(rights.select(*as_fks(spec), *columns), fks, how)
     versions = rights.select(*as_fks(spec), s.VALID_FROM, VALID_TO, *columns)
@@ -142,7 +142,7 @@ def meeting(asked: DataFrame, times: Sequence[DataFrame], spec: ForeignKeySpec) 
         times: as `reached` returns them; those without a foreign key, a few, are of every one.
         spec: the pipeline.
     """
-    fks = [name for name, _ in k.fk_columns(spec)]
+    fks = k.fk_names(spec)
     found = []
     for one in times:
         keys = {fk: fk for fk in fks if fk in one.columns}

@@ -37,7 +37,7 @@ def subscription_store(
         One row per left key that the batches read or own. `_fk_instruction` and `_fk_previous_fk_*` describe the
         message of `_fk_applied_in`; an unchanged row keeps those of its last message.
     """
-    renamed = {c.name: k.pk(c.name) for c in spec.left.key_columns}
+    renamed = k.left_keys(spec)
     fks, times = [c.name for c in spec.right.key_columns], [name for name, _ in k.time_columns(spec, k.AS_OF)]
     log = left_changelog.select(
         *[F.col(quote(name)).alias(new) for name, new in renamed.items()],
@@ -82,7 +82,7 @@ def new_subscribers(rows: DataFrame, spec: ForeignKeySpec) -> DataFrame:
         rows: the rows that `subscription_store` returns, or the store itself for all pairs.
         spec: the pipeline.
     """
-    pairs = [quote(name) for name in (*k.subscribed(spec), *[name for name, _ in k.pk_columns(spec)])]
+    pairs = [quote(name) for name in (*k.subscribed(spec), *k.pk_names(spec))]
     if OUTCOME in rows.columns:
         rows = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED))
         kept = [

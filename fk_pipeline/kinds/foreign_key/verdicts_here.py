@@ -38,7 +38,7 @@ def verdicts(table: Callable[[str], HereTable | None], ledger: Ledger, spec: For
             return None
         raise LeftToSpark("one of two tables does not exist")
     decided = [batch for batch, runs in decided_batches(ledger).items() if before.get(batch) == runs]
-    keys = (s.BATCH, *(name for name, _ in k.pk_columns(spec)), s.CAUSE)
+    keys = (s.BATCH, *k.pk_names(spec), s.CAUSE)
     if any(pa.types.is_floating(stored.schema.field(name).type) for name in keys):
         raise LeftToSpark("keys with floating-point numbers are compared by Spark")
     if {*stored.schema.names} != {*responses.schema.names, k.VERDICT}:

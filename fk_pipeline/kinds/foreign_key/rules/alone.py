@@ -9,7 +9,7 @@ from fk_pipeline.identity import OF_PAIRS
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.alone import matched_keys, no_left_row
 from fk_pipeline.kinds.foreign_key.rights import as_fks, right_row
-from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, right_keys_of
+from fk_pipeline.kinds.foreign_key.rules.reading import pks_of
 from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.rules.check_reader import CheckReader
@@ -28,7 +28,7 @@ _RIGHT, _CHANGED_IN, _MATCHED, _REFUSED, _OWN_KEY = (
 
 def alone_view(reader: CheckReader) -> View:
     """Returns the view of the right rows that stand alone, or should."""
-    keys = ", ".join(f"{quote(fk)} AS {quote(name)}" for name, fk in right_keys_of(reader.spec).items())
+    keys = ", ".join(f"{quote(fk)} AS {quote(name)}" for name, fk in k.right_keys(reader.spec).items())
     batch = f"COALESCE({s.BATCH}, {_CHANGED_IN})"
     return View(_rows(reader), f"STRUCT({keys})", batch, _rules(), excused_keys(reader))
 
@@ -57,7 +57,7 @@ def _rows(reader: CheckReader) -> DataFrame:
         `select` failed on the right row alone.
     """
     spec = reader.spec
-    fks, alones = [name for name, _ in k.fk_columns(spec)], [name for name, _ in k.alone_columns(spec)]
+    fks, alones = k.fk_names(spec), [name for name, _ in k.alone_columns(spec)]
     stored, rights, matched = _whole(reader) if reader.batches is None or reader.small else _of_the_batches(reader)
     own = " AND ".join(f"{quote(fk)} <=> {quote(alone)}" for fk, alone in zip(fks, alones, strict=False)) or "TRUE"
     there = with_copies(stored, list(map(quote, alones or fks))).select(
@@ -95,7 +95,7 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
     These are the keys of right rows that changed, of responses, and of rows of the result that were written.
     """
     spec = reader.spec
-    rights, fks = right_keys_of(spec), {fk: fk for fk in right_keys_of(spec).values()}
+    rights, fks = k.right_keys(spec), {fk: fk for fk in k.right_keys(spec).values()}
     places = {k.RESPONSES: s.BATCH, k.RESOLVED_JOIN: s.BATCH}
     referred = reader.touched_by(places, fks).frame.dropna()
     changed = reader.touched_by({k.RIGHT_TABLE: s.APPLIED_IN}, {fk: name for name, fk in rights.items()}).frame

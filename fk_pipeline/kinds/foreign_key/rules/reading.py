@@ -18,12 +18,7 @@ from fk_pipeline.store.reader import ABSENT
 
 def pks_of(spec: ForeignKeySpec) -> dict[str, str]:
     """Returns the columns of the left key in the state tables: each name maps to itself."""
-    return {name: name for name, _ in k.pk_columns(spec)}
-
-
-def right_keys_of(spec: ForeignKeySpec) -> dict[str, str]:
-    """Returns, per key column of the right side, its name in the state tables."""
-    return {one.name: k.fk(one.name) for one in spec.right.key_columns}
+    return {name: name for name in k.pk_names(spec)}
 
 
 def ends_of(reader: CheckReader) -> Ends:
@@ -52,7 +47,7 @@ def versions_of(reader: CheckReader, rows: RowSet, keys: Mapping[str, str], colu
 
 def subscribers_of(reader: CheckReader, rights: RowSet, columns: Sequence[str]) -> Materialised:
     """Returns columns of the rows of the subscription store that refer to some right rows; maybe of more rows."""
-    fks, at_most = {fk: key for key, fk in right_keys_of(reader.spec).items()}, None
+    fks, at_most = {fk: key for key, fk in k.right_keys(reader.spec).items()}, None
     indexed = reader.versions[k.SUBSCRIBERS] != ABSENT and reader.rows(k.SUBSCRIBERS)
     if reader.index_fits and indexed:
         rows, at_most = reader.through_index(k.SUBSCRIBERS, k.SUBSCRIPTION_STORE, rights, fks, columns)

@@ -15,7 +15,7 @@ from fk_pipeline.kinds.foreign_key.kind import ALL_VERDICTS, REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.resolved_join import IMPLIED, with_result_key
 from fk_pipeline.kinds.foreign_key.rights import answer_columns
 from fk_pipeline.kinds.foreign_key.rules.alone import alone_view
-from fk_pipeline.kinds.foreign_key.rules.reading import ends_of, pks_of, right_keys_of, versions_of
+from fk_pipeline.kinds.foreign_key.rules.reading import ends_of, pks_of, versions_of
 from fk_pipeline.kinds.foreign_key.rules.responses import beside_right, excused_keys, pair_of, response_key
 from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
@@ -96,7 +96,7 @@ def _result_rows(reader: CheckReader) -> DataFrame:
 
 def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Returns result, store and right rows of the keys with a response or a change in a batch."""
-    pks, fks = pks_of(reader.spec), list(right_keys_of(reader.spec).values())
+    pks, fks = pks_of(reader.spec), list(k.right_keys(reader.spec).values())
     times = [name for name, _ in k.time_columns(reader.spec, k.AS_OF)]
     places, names = {k.RESPONSES: s.BATCH, k.RESOLVED_JOIN: s.BATCH}, [*pks, *fks]
     keys = reader.touched_by(places, {name: name for name in names})
@@ -114,7 +114,7 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
         return reader.at_hand(rows.select(*map(quote, [*names, *columns])), keys.at_most)
 
     def rights_for(pairs: Materialised) -> Materialised:
-        return versions_of(reader, pairs, right_keys_of(reader.spec), answer_columns(reader.spec))
+        return versions_of(reader, pairs, k.right_keys(reader.spec), answer_columns(reader.spec))
 
     looks = [
         lambda: of_keys(k.SUBSCRIPTION_STORE, *times, s.HASH, s.APPLIED_IN),
@@ -194,7 +194,7 @@ def _verdicts(reader: CheckReader) -> View:
     also determine how many verdicts are implied.
     """
     spec = reader.spec
-    about = [s.BATCH, *[name for name, _ in k.pk_columns(spec)], s.CAUSE, k.INSTRUCTION, s.LEFT_HASH, s.RIGHT_HASH]
+    about = [s.BATCH, *k.pk_names(spec), s.CAUSE, k.INSTRUCTION, s.LEFT_HASH, s.RIGHT_HASH]
     columns = [quote(name) for name in about]
     none = F.lit(None).cast("string").alias(k.VERDICT)
     known = ", ".join(f"'{verdict}'" for verdict in ALL_VERDICTS)

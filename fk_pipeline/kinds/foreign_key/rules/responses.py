@@ -30,7 +30,6 @@ from fk_pipeline.kinds.foreign_key.rights import (
 from fk_pipeline.kinds.foreign_key.rules.reading import (
     ends_of,
     pks_of,
-    right_keys_of,
     subscribers_of,
     versions_of,
 )
@@ -107,7 +106,7 @@ def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
 
 
 def _single(stored: DataFrame, spec: ForeignKeySpec, counted: Counted) -> View:
-    rows = with_copies(stored, [s.BATCH, *[quote(name) for name, _ in k.pk_columns(spec)], s.CAUSE])
+    rows = with_copies(stored, [s.BATCH, *map(quote, k.pk_names(spec)), s.CAUSE])
     return View(rows, response_key(spec), s.BATCH, (only_one("one_answer_per_key_and_cause"),), counted=(counted,))
 
 
@@ -160,7 +159,7 @@ def _reached_by_folded(store: DataFrame, reader: CheckReader) -> list[DataFrame]
     ends = replace(ends, changed=[batch for batch in ends.changed if batch in reader.folded])
     times = reached(reader.whole(k.RIGHT_TABLE), spec, BatchRange.of(folded[0], folded[-1]), ends)
     heard = meeting(store, times, spec).where(ranges_sql(s.BATCH, reader.folded, reader.ledger.batches))
-    return [heard.select(*[quote(name) for name, _ in k.pk_columns(spec)]).distinct()]
+    return [heard.select(*map(quote, k.pk_names(spec))).distinct()]
 
 
 def _snapshots(reader: CheckReader) -> dict[tuple[tuple[tuple[str, int], ...], str | None], list[int]]:
@@ -186,7 +185,7 @@ def _snapshot(
     reader: CheckReader, stored: DataFrame, batches: list[int], counted: Counted, horizon: str | None
 ) -> View:
     spec = reader.spec
-    columns = [quote(name) for name in (s.BATCH, *[name for name, _ in k.pk_columns(spec)], s.CAUSE)]
+    columns = [quote(name) for name in (s.BATCH, *k.pk_names(spec), s.CAUSE)]
     said = f"STRUCT({k.INSTRUCTION} AS asked, {s.LEFT_HASH} AS left, {s.RIGHT_HASH} AS right)"
     there = stored.where(ranges_sql(s.BATCH, batches)).selectExpr(*columns, f"{said} AS _fk_said", "TRUE AS _fk_stored")
     wanted = _expected(reader, batches, horizon).selectExpr(*columns, f"{said} AS _fk_said", "FALSE AS _fk_stored")
@@ -275,7 +274,7 @@ def _with_times(
         batches: the batches whose responses are expected.
         ends: what may have ended versions.
     """
-    pks = [name for name, _ in k.pk_columns(reader.spec)]
+    pks = k.pk_names(reader.spec)
     found = concerned(answered, rights, reader.spec, BatchRange.of(min(batches), max(batches)), ends)
     found = found.where(F.col(s.BATCH).isin(batches)).dropDuplicates([*pks, s.BATCH])
     due = pairs.select(*map(quote, pks), F.col("_fk_due.batch").alias(s.BATCH))
@@ -288,7 +287,7 @@ def _concerned(reader: CheckReader, batches: list[int], ends: Ends) -> tuple[Dat
     """Returns the subscriptions that may get a response from the batches, and their right rows; or more of both."""
     if reader.small or ends.changed:
         return reader.whole(k.SUBSCRIPTION_STORE), reader.whole(k.RIGHT_TABLE)
-    pks, right_keys = pks_of(reader.spec), right_keys_of(reader.spec)
+    pks, right_keys = pks_of(reader.spec), k.right_keys(reader.spec)
     columns = [*pks, *k.subscribed(reader.spec), k.INSTRUCTION, s.HASH, s.APPLIED_IN]
     known = answer_columns(reader.spec)
     asking = reader.touched_by(
