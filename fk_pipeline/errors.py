@@ -46,13 +46,13 @@ class LeftToSpark(Exception):
     """What was asked for is read by Spark: this process cannot, or not certainly as Spark would; the text says why."""
 
 
-def or_by_spark(here: Callable[[], Answer], by_spark: Callable[[], Answer], told: Callable[[str], None]) -> Answer:
-    """Returns what is read in this process; or else, after `told` is called with the reason, what Spark reads."""
+def or_by_spark(local: Callable[[], Answer], by_spark: Callable[[], Answer], tell: Callable[[str], None]) -> Answer:
+    """Returns what is read in this process; or else, after `tell` is called with the reason, what Spark reads."""
     try:
-        return here()
+        return local()
     except LeftToSpark as left:
         why = str(left)
-    told(why)  # not in the handler: that error is not the context of one of Spark
+    tell(why)  # not in the handler: that error is not the context of one of Spark
     return by_spark()
 
 

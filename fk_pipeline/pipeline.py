@@ -73,9 +73,9 @@ class Pipeline(ReadablePipeline):
         from fk_pipeline.engine.withdrawal import withdraw
 
         self.check_fingerprints()
-        found = self.discover()
+        landed = self.discover()
         with lease(self.spec.home, "discovery"):
-            withdraw(self.spec, self.ledger(), found, int(batch), tell or (lambda _: None), forget)
+            withdraw(self.spec, self.ledger(), landed, int(batch), tell or (lambda _: None), forget)
         return self.due()
 
     def replay(self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None) -> list[BatchId]:

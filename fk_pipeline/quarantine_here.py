@@ -12,7 +12,7 @@ from fk_pipeline.conditions import AnyTest, ConstantTest, RowTest, between
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.load import results_read
+from fk_pipeline.spec.project import results_read
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.corrections import digest_of
 from fk_pipeline.store.row_order import ordered

@@ -266,18 +266,18 @@ def _refuse_unknown(name: str, tables: Iterable[Any]) -> None:
         raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join(names)}")
 
 
-def _answer(pipeline: OpenPipeline, here: str, by_spark: str, told: Callable[[str], None], *args: Any) -> Any:
+def _answer(pipeline: OpenPipeline, local: str, by_spark: str, tell: Callable[[str], None], *args: Any) -> Any:
     """Returns the answer of a kind.
 
     Args:
         pipeline: the pipeline.
-        here: the function of the kind that needs no Spark (`Kind.explain_here`, for example); empty if it has none.
+        local: the function of the kind that needs no Spark (`Kind.explain_here`, for example); empty if it has none.
         by_spark: its function that Spark answers.
-        told: is called with the reason if Spark has to answer.
+        tell: is called with the reason if Spark has to answer.
         args: what both functions take besides tables, pipeline file and ledger.
     """
     return or_by_spark(
-        lambda: answer_here(pipeline, here, *args), lambda: _answer_by_spark(pipeline, by_spark, *args), told
+        lambda: answer_here(pipeline, local, *args), lambda: _answer_by_spark(pipeline, by_spark, *args), tell
     )
 
 

@@ -90,7 +90,7 @@ def records_of(pipeline: Pipeline, batches: str | None, side: str | None, limit:
     """Returns the first records, the most frequent reasons, and the number of all records."""
     from fk_pipeline.quarantine_here import reasons_of
 
-    def here() -> Listing:
+    def local() -> Listing:
         records = pipeline.quarantined_here(batches, side)
         return records.slice(0, limit).to_pylist(), reasons_of(records)[:limit], len(records)
 
@@ -101,7 +101,7 @@ def records_of(pipeline: Pipeline, batches: str | None, side: str | None, limit:
         ordered = totals.orderBy("records", "side", "reason", ascending=[False, True, True])
         return rows, [row.asDict() for row in ordered.limit(limit).collect()], records.count()
 
-    return or_by_spark(here, by_spark, say_by_spark)
+    return or_by_spark(local, by_spark, say_by_spark)
 
 
 def _shortened(raw: str) -> str:

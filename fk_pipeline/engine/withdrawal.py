@@ -17,14 +17,14 @@ BATCHES_TOLD = 12
 
 
 def withdraw(
-    spec: PipelineSpec, ledger: Ledger, found: Discovery, batch: int, tell: Callable[[str], None], forget: bool
+    spec: PipelineSpec, ledger: Ledger, landed: Discovery, batch: int, tell: Callable[[str], None], forget: bool
 ) -> None:
     """Withdraws a batch, under the lease of discoveries: see `Pipeline.remove_batch`.
 
     Args:
         spec: the pipeline.
         ledger: its ledger.
-        found: what a discovery found just now.
+        landed: what a discovery saw just now.
         batch: its number.
         tell: called with a notice if the batch has no landing files, or stays without some versions.
         forget: agrees that its rows are lost, because landing files of it are gone.
@@ -44,7 +44,7 @@ def withdraw(
             f"batch {batch} is withdrawn already",
             fix=f"fk-pipeline run {spec.file} --batches {batch} brings it back",
         )
-    gone, unread = gone_in_batch(spec, ledger, found, batch)
+    gone, unread = gone_in_batch(spec, ledger, landed, batch)
     if unread and not forget:
         ledger.files.give_up(unread)
         for file in unread:
@@ -63,7 +63,7 @@ def withdraw(
     ledger.files.remove(batch)
 
 
-def restore(spec: PipelineSpec, ledger: Ledger, found: Discovery, batch: BatchId) -> None:
+def restore(spec: PipelineSpec, ledger: Ledger, landed: Discovery, batch: BatchId) -> None:
     """Brings a withdrawn batch back.
 
     Raises:
@@ -71,7 +71,7 @@ def restore(spec: PipelineSpec, ledger: Ledger, found: Discovery, batch: BatchId
         StateError: the batch was folded.
     """
     refuse_folded(ledger, spec, batch)
-    gone, unread = gone_in_batch(spec, ledger, found, batch)
+    gone, unread = gone_in_batch(spec, ledger, landed, batch)
     if gone or unread:
         raise UsageError(
             f"batch {batch} cannot be brought back: {[*gone, *(f.path for f in unread)][0]} is gone",
