@@ -41,13 +41,14 @@ from fk_pipeline.identity import BatchRange, Side, passes
 from fk_pipeline.privacy import cause_of, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.damage import damage_of
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.lease import LeaseCheck
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT
 from fk_pipeline.store.sizes import Sizes
-from fk_pipeline.store.warehouse import CommitInfo, Warehouse, typed
+from fk_pipeline.store.warehouse import Warehouse, typed
 from fk_pipeline.verify.verification import verify
 
 RebuildProgress = Callable[[str, BatchRange, int, int, StageRun | None], None]

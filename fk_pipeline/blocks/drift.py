@@ -16,12 +16,12 @@ from fk_pipeline.blocks.lost import GONE, Lacking, NamesIn, gone, lost, placing_
 from fk_pipeline.blocks.unsent import ROWS_WITHOUT, had_before, lacking, unproven, warn
 from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.cdc.records import EVENT
-from fk_pipeline.effects import Counts
 from fk_pipeline.errors import SchemaChangedError
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.deletes import may_say_deletes, names_operation
 from fk_pipeline.spec.formats import PLAIN
 from fk_pipeline.spec.sql import parse_expression, text
+from fk_pipeline.stage_input import Counts
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.fields import MOST_FIELDS_KEPT, NOT_COMPARED
 

@@ -17,9 +17,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.records import EVENT, TRUNCATE
-from fk_pipeline.effects import RowSet
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.sql import text
+from fk_pipeline.stage_input import RowSet
 from fk_pipeline.store import schemas as s
 
 AT = "_fk_at"

@@ -12,10 +12,11 @@ from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.current import CurrentRows
 from fk_pipeline.blocks.versions import BEFORE, COUNTED_IN, OUTCOME, Expiry, apply_versions, last_of
 from fk_pipeline.cdc.reader import follows_batches
-from fk_pipeline.effects import CountBy, Effect, Index, Reader, RowSet, Upsert
+from fk_pipeline.effects import CountBy, Effect, Upsert
 from fk_pipeline.identity import INSERTED, LATE, BatchRange, Side
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
+from fk_pipeline.stage_input import Reader, RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.reader import keys_as
 from fk_pipeline.store.sizes import UNKNOWN
@@ -93,7 +94,6 @@ def state_effects(
     keys: Mapping[str, str],
     make: MakeState,
     *,
-    index: Index | None = None,
     carries: Sequence[str] = (),
     first: str = INSERTED,
     check: Callable[[RowSet], RowSet] = lambda rows: rows,
@@ -108,7 +108,6 @@ def state_effects(
         name: the state.
         keys: per key column of the state, its name in the changelog.
         make: computes the new rows of the state.
-        index: the index of the state.
         carries: columns of the changelog that the new rows have besides those of the state.
         first: the count of the first rows of the state, if all of them have the same outcome; else empty.
         check: checks the new rows before anything is committed; may raise.
@@ -130,10 +129,10 @@ def state_effects(
     state, at_most = read.read(name), UNKNOWN
     if alone:  # the rows of the batches are enough
         at_most = history.rows_read(log_stage)
-        needed = {*keys.values(), *read.table_of(name).names, *carries, s.BATCH}
+        needed = {*keys.values(), *read.about(name).declared.names, *carries, s.BATCH}
         log = log.select(*[quote(column) for column in log.columns if column in needed])
-        if at_most <= read.lookup_limit(at_most, name):
-            incoming = read.cached(log, at_most)
+        if at_most <= read.limits.lookup_limit(at_most, name):
+            incoming = read.frames.cached(log, at_most)
             log, state = incoming.frame, read.with_keys(name, incoming, keys)
         else:
             state = state.join(keys_as(log, keys), list(keys), "left_semi")
@@ -142,12 +141,10 @@ def state_effects(
             newest = last_of(whole.where(F.col(quote(first_key)).isNull()))
             log = log.unionByName(newest.select(*map(quote, log.columns)))
     rows = make(log, state, read.spec, read.batches, history.generations(log_stage), truncated).drop(BEFORE)
-    counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=text(first) if first else "")
-    kept, first_effects = note(check(read.planned(rows, at_most)))
-    return [
-        *first_effects,
-        Upsert(name, kept, at_most, counted=counted, new=(INSERTED,), unless=(OUTCOME, LATE), index=index),
-    ]
+    all_new = text(first) if first else ""
+    counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=all_new, new=(INSERTED,), unwritten=(LATE,))
+    noted, first_effects = note(check(read.frames.planned(rows, at_most)))
+    return [*first_effects, Upsert(name, noted, counted=counted)]
 
 
 def is_truncated(read: Reader, stage: str, log: str, key: str) -> bool:

@@ -64,7 +64,7 @@ def log_of_file(
     lines = read_records(read.warehouse.session, {batch: [landed]}, spec, side, {}, {}, links)
     marked = mark_last(evaluate(lines.parsed, spec, side, ISOLATING), spec, side)
     kept.callback(read.release)
-    records = read.cached(marked, None if size <= read.sizes.small_bytes else UNKNOWN)
+    records = read.frames.cached(marked, None if size <= read.limits.sizes.small_bytes else UNKNOWN)
     quarantined = records.counts("batch", "kind").get(batch, {}).get((BAD,), 0)
     return with_content(changelog(records.frame, spec, side, {}), spec, side), quarantined
 

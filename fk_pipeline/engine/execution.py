@@ -9,7 +9,7 @@ from typing import Any
 from fk_pipeline.blocks.changelog import row_expressions
 from fk_pipeline.cdc.zone import LandingZone
 from fk_pipeline.contract import Role, Source, loaded
-from fk_pipeline.effects import Counts, Effect, Reject, Reopen, ReplaceBatches, Report, Upsert
+from fk_pipeline.effects import Effect, Index, Reject, Reopen, ReplaceBatches, Report, Upsert
 from fk_pipeline.engine.filling import reopened
 from fk_pipeline.engine.landing import Landing, are_many, as_stored
 from fk_pipeline.engine.landing_refusals import refuse_gone_versions
@@ -21,14 +21,16 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
 from fk_pipeline.spec.sql import parse_expression
+from fk_pipeline.stage_input import Counts
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.history import RunHistory
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT
 from fk_pipeline.store.planner import Choice
 from fk_pipeline.store.settings import FEW, GUARDED, ONE_PARTITION, SMALL, SPLIT, always, holding, settings
-from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store.warehouse import Warehouse
 from fk_pipeline.store.writer import TableWriter
 
 
@@ -165,8 +167,9 @@ class Execution:
         writer = TableWriter(
             self.warehouse,
             read,
-            read.planner,
+            read.limits,
             self.info,
+            indexes=self._indexes(),
             first_time=read.history.first_time,
             spark=self.spec.settings.spark,
         )
@@ -179,8 +182,14 @@ class Execution:
         except Exception as error:
             step.explain(error)
             raise
-        done.choice = done.reported or read.planner.choice
+        done.choice = done.reported or read.limits.choice
         done.versions |= read.versions | {f"{name} written": version for name, version in writer.versions.items()}
+
+    def _indexes(self) -> dict[str, Index]:
+        """Returns, per state that has one, its index."""
+        kind = self.spec.definition
+        indexes = [table for table in kind.tables if table.role is Role.INDEX]
+        return {kind.indexed_by(table): loaded(table.index)(self.spec) for table in indexes}
 
     def _write(self, effect: Effect, writer: TableWriter, done: Done) -> None:
         match effect:
@@ -227,7 +236,7 @@ class Execution:
 
     def _settings(self, read: StageReader) -> dict[str, str]:
         """Returns the Spark settings for the size of the changes, of the rows that they concern, and of the tables."""
-        sizes, kind = read.sizes, self.spec.definition
+        sizes, kind = read.limits.sizes, self.spec.definition
         of = self.ledger.files.of
         landed = {side: [file for batch in self.known for file in of(batch, side)] for side in self.spec.sides}
         joins = kind.table(self.stage.name).role in (Role.MESSAGES, Role.RESULT)
@@ -241,7 +250,7 @@ class Execution:
         concerned = loaded(self.stage.concerns)(read) if self.stage.concerns else 0
         if concerned > sizes.many_rows:
             return many
-        return FEW | ONE_PARTITION if concerned <= read.few else FEW
+        return FEW | ONE_PARTITION if concerned <= read.limits.in_driver else FEW
 
 
 def _add(found: Counts, counts: Counts) -> None:

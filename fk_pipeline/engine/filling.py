@@ -13,12 +13,13 @@ from fk_pipeline.blocks.changelog import hashed
 from fk_pipeline.blocks.holes import AT, changed, filled, filled_within, marked, stored_at, unpacked
 from fk_pipeline.blocks.state import is_truncated
 from fk_pipeline.cdc.reader import format_of
-from fk_pipeline.effects import Counts, Effect, Reopen
+from fk_pipeline.effects import Effect, Reopen
 from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import ONCE_FILLED
 from fk_pipeline.spec.sql import text
+from fk_pipeline.stage_input import Counts
 from fk_pipeline.store import schemas as s
 
 
@@ -56,8 +57,10 @@ def filled_rows(
     """
     declared, whole = read.spec.side(side), log.where(f"{s.HOLES} IS NULL")
     number = sum(c.get("holes", 0) for c in counts.values())
-    holed = read.cached(log.where(f"{s.HOLES} IS NOT NULL"), number)
-    within = read.cached(filled_within(holed.frame, records, declared, partial(read.cached, at_most=None)), number)
+    holed = read.frames.cached(log.where(f"{s.HOLES} IS NOT NULL"), number)
+    within = read.frames.cached(
+        filled_within(holed.frame, records, declared, partial(read.frames.cached, at_most=None)), number
+    )
     known = _searched(read, side, within.frame, kept, whole.unionByName(within.frame))
     rows = hashed(known, read.spec, side)
     unresolved = F.expr(f"EXISTS({s.HOLES}, _hole -> _hole.batch IS NULL)")
@@ -65,7 +68,7 @@ def filled_rows(
     passes = read.evaluator.value(where, has_row)  # computed here, so that a failure stops this stage, and no later one
     why = f"CONCAT({read.evaluator.reason([(has_row, where, 'where')])}, {text(f', {ONCE_FILLED}')})"
     told = {"_fk_unresolved": unresolved, "_fk_passes": F.expr(passes), "_fk_failed": F.expr(why)}
-    done = read.cached(rows.withColumns(told), number)
+    done = read.frames.cached(rows.withColumns(told), number)
     found = done.counts(s.BATCH, "_fk_unresolved", "_fk_failed")
     return Filled(
         whole.unionByName(marked(done.frame, "_fk_failed IS NOT NULL").select(*map(quote, log.columns))),
@@ -92,7 +95,7 @@ def reopened(read: StageReader, side: Side, kept: Collection[int]) -> list[Effec
     others = [
         int(batch)
         for batch in history.ledger.batches
-        if (batch not in read.known or int(batch) in kept)
+        if (batch not in read.history.known or int(batch) in kept)
         and history.ledger.state(history.stage, batch).totals.get("holes")
     ]
     if not others:
@@ -105,7 +108,7 @@ def reopened(read: StageReader, side: Side, kept: Collection[int]) -> list[Effec
         here = log.where(read.batches.predicate(s.BATCH)).select(key.alias("_fk_key"))
         same = [holed.join(here, one == here["_fk_key"], "left_semi") for one in (key, F.col(s.OLD_KEY)["key"])]
         holed = same[0].unionByName(same[1]).dropDuplicates([s.BATCH, *declared.stored_key])
-    rows = read.cached(holed, None)
+    rows = read.frames.cached(holed, None)
     if rows.frame.isEmpty():
         return []
     again = changed(rows.frame, _searched(read, side, rows.frame, kept), declared)
@@ -122,7 +125,7 @@ def _searched(
     truncated = is_truncated(read, read.history.stage, name, first.name)
 
     def log(asked: DataFrame) -> DataFrame:
-        keys = read.cached(asked.select(*map(quote, columns)).distinct(), None)
+        keys = read.frames.cached(asked.select(*map(quote, columns)).distinct(), None)
         stored = read.with_keys(name, keys, columns)
         if truncated:
             stored = stored.unionByName(read.read(name).where(f"{first.quoted} IS NULL"))
@@ -132,4 +135,4 @@ def _searched(
         placed = incoming.withColumn(AT, F.expr(stored_at(declared)))
         return unpacked(stored.where(~replaced), declared).unionByName(placed)
 
-    return filled(holed, log, declared, partial(read.cached, at_most=None))
+    return filled(holed, log, declared, partial(read.frames.cached, at_most=None))

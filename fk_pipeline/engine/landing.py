@@ -16,7 +16,7 @@ from fk_pipeline.cdc.records import BAD, EVENT, IGNORED, SNAPSHOT, TRUNCATE
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.unreadable import LINES, Looked, look_into, misunderstood, needs_look, remove_copies
 from fk_pipeline.cdc.zone import LandingZone
-from fk_pipeline.effects import Counts, Effect, Reject, ReplaceBatches, Report
+from fk_pipeline.effects import Effect, Reject, ReplaceBatches, Report
 from fk_pipeline.engine import landing_refusals as refusals
 from fk_pipeline.engine.filling import filled_rows
 from fk_pipeline.engine.landed_counts import (
@@ -34,6 +34,7 @@ from fk_pipeline.identity import APPLIED, EXPIRED, INSERTED, LATE, SILENT, Lande
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.places import landing_path, relative
 from fk_pipeline.spec.sql import text
+from fk_pipeline.stage_input import Counts
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.fields import NOT_COMPARED
 from fk_pipeline.store.sizes import UNKNOWN, Sizes
@@ -66,7 +67,7 @@ class Landing:
         self.read, self.zone, self.side = read, zone, side
         self.spec, self.ledger, self.stage = read.spec, read.history.ledger, read.history.stage
         self.declared, self.log = read.spec.side(side), read.spec.definition.input(side).log
-        self.counts: Counts = {int(b): {"read": 0, "rows": 0} for b in read.known}
+        self.counts: Counts = {int(b): {"read": 0, "rows": 0} for b in read.history.known}
         self.kept: list[int] = []
         self._files: Files = {}
         self._looked: dict[str, Looked] = {}
@@ -83,11 +84,13 @@ class Landing:
         Raises:
             LandingError: a file that was not read before is gone.
         """
-        for batch in map(int, self.read.known):
+        for batch in map(int, self.read.history.known):
             if self.ledger.folds.keeps_stored(self.stage, batch):
                 self._keep(batch, "batch {batch} was folded; the stored partition was kept")
         kept = {*self.kept}
-        wanted = {f.path: int(b) for b in self.read.known if b not in kept for f in self.ledger.files.of(b, self.side)}
+        wanted = {
+            f.path: int(b) for b in self.read.history.known if b not in kept for f in self.ledger.files.of(b, self.side)
+        }
         if not wanted:
             return self.kept
         delta = self.declared.format == "delta"
@@ -119,12 +122,12 @@ class Landing:
             UnreadableFileError: a snapshot cannot be read to its end.
         """
         read = self.read
-        files = {int(b): self.ledger.files.of(b, self.side) for b in read.known if b not in self.kept}
+        files = {int(b): self.ledger.files.of(b, self.side) for b in read.history.known if b not in self.kept}
         self._files = {batch: group for batch, group in files.items() if group}
         if not self._files:
             effects: list[Effect] = []
-            if not read.history.never_any and len(self.kept) < len(read.known):
-                nothing = read.planned(read.read(self.log).limit(0), 0)
+            if not read.history.never_any and len(self.kept) < len(read.history.known):
+                nothing = read.frames.planned(read.read(self.log).limit(0), 0)
                 effects = [ReplaceBatches(self.log, nothing, kept=self.kept), Reject(None, 0, self.side)]
             return [*effects, Report(self.counts, self._notes)]
         leaves = bool(self._strange())
@@ -132,7 +135,7 @@ class Landing:
             read.evaluator.isolating or leaves or not read.history.first_time
         ):  # a run that was killed may have left some
             remove_copies(self._readable)
-        read.on_release(lambda: remove_copies(self._readable) if self._looked or leaves else None)
+        read.frames.on_release(lambda: remove_copies(self._readable) if self._looked or leaves else None)
         self._look()
         return self._bring()
 
@@ -164,7 +167,7 @@ class Landing:
                     rejected = rejected.unionByName(self._failed_once_filled(records, filled.failed))
             log = packed(log)
         bad = sum(c.get("quarantined", 0) for c in counts.values())
-        rows = self.read.planned(self._as_folded(log), sum(c["rows"] for c in counts.values()))
+        rows = self.read.frames.planned(self._as_folded(log), sum(c["rows"] for c in counts.values()))
         return [
             Reject(self._bad(lines, rejected) if bad else None, bad, self.side),
             ReplaceBatches(self.log, rows, kept=self.kept),
@@ -217,7 +220,7 @@ class Landing:
                 counts[row["batch"]]["corrected"] = row["count"]
         watch = Watch(self.spec, self.ledger, self.stage)
         landed = [file for group in files.values() for file in group]
-        many = are_many(self.spec, side, landed, read.sizes, self._looked)
+        many = are_many(self.spec, side, landed, read.limits.sizes, self._looked)
         if many:
             watch.learn(found_lines.parsed)
         parsed = watch.marked(found_lines.parsed)
@@ -226,7 +229,7 @@ class Landing:
         if found is not None:
             records = mark_only(records)
         else:
-            kept = read.cached(mark_last(records, self.spec, side), UNKNOWN if many else None)
+            kept = read.frames.cached(mark_last(records, self.spec, side), UNKNOWN if many else None)
             records = kept.frame
             counted = kept.counts("batch", *RecordGroup._fields)
             found = {batch: {RecordGroup(*by): n for by, n in groups.items()} for batch, groups in counted.items()}
@@ -245,7 +248,7 @@ class Landing:
 
     def _as_folded(self, log: DataFrame) -> DataFrame:
         """Returns the rows of a changelog without those that folding removed: a folded batch stays folded."""
-        folded = [batch for batch in self.read.known if self.ledger.folds.stays_folded(self.stage, batch)]
+        folded = [batch for batch in self.read.history.known if self.ledger.folds.stays_folded(self.stage, batch)]
         if not folded:
             return log
         keys, old = self.declared.stored_key, ranges_sql(s.BATCH, folded)
@@ -332,7 +335,7 @@ def as_stored(read: StageReader, side: Side) -> list[Effect]:
     outcomes = (INSERTED, APPLIED, SILENT, LATE, EXPIRED)
     looked = ledger.fields.looked_since(side)
     counts: Counts = {}
-    for batch in map(int, read.known):
+    for batch in map(int, read.history.known):
         state = ledger.state(stage, batch)
         counts[batch] = {"rows": 0} | {k: n for k, n in state.counts.items() if k not in outcomes}
         if looked is None or (state.succeeded or 0) < looked:  # the rows are not examined now either

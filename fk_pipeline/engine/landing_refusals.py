@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 from fk_pipeline.cdc.records import BAD, OTHER_TABLE, TRUNCATE
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.unreadable import Unreadable
-from fk_pipeline.effects import Counts
 from fk_pipeline.engine.landed_counts import BY_ARRIVAL, ROUNDED, SNAPSHOT_ROWS
 from fk_pipeline.engine.unseen_keys import unseen_keys
 from fk_pipeline.errors import LandingError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.stage_input import Counts
 
 TOO_LONG_FIX = "write its rows on lines of their own, or raise settings.max_line_bytes in the pipeline file"
 

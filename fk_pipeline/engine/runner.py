@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
 from fk_pipeline.contract import Source, loaded
-from fk_pipeline.effects import Counts
 from fk_pipeline.engine.behind import overtaken, versions_of
 from fk_pipeline.engine.damage import telling_damage, translated
 from fk_pipeline.engine.evolution import reopen_batches
@@ -42,13 +41,15 @@ from fk_pipeline.identity import BatchRange
 from fk_pipeline.privacy import cause_of, concealing, message_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import ISOLATING, STOPPING
+from fk_pipeline.stage_input import Counts
+from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.lease import LeaseCheck, lease
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.planner import Choice
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.sizes import MEASURED, Sizes
-from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store.warehouse import Warehouse
 from fk_pipeline.table_features import without_row_numbers
 
 ATTEMPTS_ON_CONFLICT = 3

@@ -19,10 +19,11 @@ from fk_pipeline.engine.fingerprints import can_be_finished, fingerprints, shado
 from fk_pipeline.engine.sole import sole_stages
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import FkPipelineError, StateError
-from fk_pipeline.frames import join_by_key
+from fk_pipeline.frames import empty, join_by_key
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.damage import damage_of, has_files_only, is_there, put_aside
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.lease import LeaseCheck
@@ -30,7 +31,7 @@ from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import READ, row_metadata
 from fk_pipeline.store.reader import ABSENT
 from fk_pipeline.store.schemas import Table
-from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store.warehouse import Warehouse
 from fk_pipeline.table_features import may_be_replaced, open_table
 
 
@@ -161,12 +162,19 @@ def _swap(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, in
         real.replace_all(rows, table, info)
 
 
+def _fits(real: Warehouse, table: Table) -> bool:
+    """Returns whether a stored table has exactly the declared columns and types, in this order."""
+    stored = real.session.read.format("delta").load(real.path(table.name)).schema
+    declared = empty(real.session, table.columns).schema
+    return [(f.name, f.dataType) for f in stored.fields] == [(f.name, f.dataType) for f in declared.fields]
+
+
 def _swap_rows(rows: DataFrame, table: Table, real: Warehouse, spec: PipelineSpec, info: CommitInfo) -> None:
     version = real.version(table.name)
     if (
         table.name != spec.definition.result.name
         or version is None
-        or not real.fits(table)
+        or not _fits(real, table)
         or "map<" in table.ddl.lower()
     ):
         real.replace_all(rows, table, info)

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from fk_pipeline.answers import Closing
 from fk_pipeline.blocks.horizon import is_later, sql_of
 from fk_pipeline.cdc.reader import format_of
-from fk_pipeline.answers import Closing
 from fk_pipeline.contract import Kind, Role, TableDef, loaded
 from fk_pipeline.engine.folding import forgettable, is_old, searched, settled, superseded
 from fk_pipeline.engine.runner import Runner
@@ -21,10 +21,11 @@ from fk_pipeline.engine.sole import sole_stages
 from fk_pipeline.identity import QUARANTINING, BatchRange, Side, ranges_sql
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.lease import lease, leases
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import settings, suiting
-from fk_pipeline.store.warehouse import CommitInfo, clustered
+from fk_pipeline.store.warehouse import clustered
 
 MOST_ENTRIES = 1.5
 """Entries of an index per row of its state, above which the index is rewritten."""

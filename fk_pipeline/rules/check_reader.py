@@ -13,14 +13,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.contract import Role
-from fk_pipeline.effects import RowSet
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.history import RunHistory
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.limits import sendable
 from fk_pipeline.store.materialised import Materialised
-from fk_pipeline.store.planner import sendable
 from fk_pipeline.store.reader import ABSENT, TableReader
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import INTERPRETED, ONE_PARTITION, ONE_TASK, suiting
@@ -84,7 +84,7 @@ class CheckReader(TableReader):
             after = unfinished(self.ledger, self.stage)
             if len(self.ledger.rebuilds.rows) == swaps:
                 return {one: sorted({*before[one], *after[one]}) for one in before}
-            self.versions = {}
+            self.versions.clear()
 
     def whole(self, name: str) -> DataFrame:
         """Returns all rows of a table."""
@@ -118,9 +118,9 @@ class CheckReader(TableReader):
             frame: the rows.
             at_most: an upper bound of their number; None: the frame itself determines it.
         """
-        if at_most is not None and at_most > self.few:
-            return self.planned(frame, at_most)
-        return self.cached(frame, at_most)
+        if at_most is not None and at_most > self.limits.in_driver:
+            return self.frames.planned(frame, at_most)
+        return self.frames.cached(frame, at_most)
 
     def touched_by(
         self, places: Mapping[str, str], columns: Mapping[str, str], at_most: int | None = None
@@ -134,13 +134,13 @@ class CheckReader(TableReader):
         """
         here = self._here(places, columns)
         if here is not None:
-            frame = self.frame_of(here, self.table_of(next(iter(places))), list(columns.values()))
+            frame = self.frames.frame_of(here, self.table_of(next(iter(places))), list(columns.values()))
             return Materialised(frame, local=here)
         wanted = [F.col(quote(column)).alias(name) for name, column in columns.items()]
         frames = [self.of_batches(name, mark).select(*wanted) for name, mark in places.items()]
         rows = reduce(DataFrame.union, frames).distinct()
         if self.small:
-            return self.planned(rows, UNKNOWN if at_most is None else at_most)
+            return self.frames.planned(rows, UNKNOWN if at_most is None else at_most)
         return self.at_hand(rows, at_most)
 
     def _here(self, places: Mapping[str, str], columns: Mapping[str, str]) -> pa.Table | None:
@@ -153,7 +153,7 @@ class CheckReader(TableReader):
                 return None
             found.append(rows.rename_columns(list(columns)))
         here = pa.concat_tables(found).group_by(list(columns)).aggregate([])
-        return here if len(here) <= self.few else None
+        return here if len(here) <= self.limits.in_driver else None
 
     def touched(
         self, name: str, columns: Sequence[str], log_name: str, logged: DataFrame, keys: Mapping[str, str], at_most: int
@@ -172,7 +172,7 @@ class CheckReader(TableReader):
             The rows of the state table, and `logged`; rows that are looked up are computed once.
         """
         table = self.table_of(name)
-        if self.small or at_most > sendable(table, keys, self.sizes):  # the table is read once
+        if self.small or at_most > sendable(table, keys, self.limits.sizes):  # the table is read once
             same = " AND ".join(f"k.{quote(key)} = t.{quote(key)}" for key in keys)
             rows = self.warehouse.session.sql(
                 f"SELECT t.* FROM {{rows}} AS t WHERE {self.span.predicate(f't.{s.OWNER}')} "
@@ -198,7 +198,7 @@ class CheckReader(TableReader):
     @property
     def small(self) -> bool:
         """Whether all tables together are small enough to be joined whole, without key filters."""
-        return self.stored <= self.sizes.small_rows
+        return self.stored <= self.limits.sizes.small_rows
 
     @property
     def span(self) -> BatchRange:
@@ -238,14 +238,14 @@ class CheckReader(TableReader):
 
     def settings(self) -> dict[str, str]:
         """Returns Spark settings that suit the size of the check."""
-        wanted = suiting(self.stored, self.sizes, few_of_them=self._touched <= self.sizes.small_rows)
+        wanted = suiting(self.stored, self.limits.sizes, few_of_them=self._touched <= self.limits.sizes.small_rows)
         if self.small:
             return wanted | ONE_TASK
-        return wanted | ONE_PARTITION if self._touched <= self.few else wanted
+        return wanted | ONE_PARTITION if self._touched <= self.limits.in_driver else wanted
 
     def settings_of_counts(self) -> dict[str, str]:
         """Returns further Spark settings for the scan that counts: none unless all rows read so far are few."""
-        if self._touched > self.few or self._whole or any(kept.local is None for kept in self._kept):
+        if self._touched > self.limits.in_driver or self._whole or not self.frames.all_in_driver:
             return {}
         reads = [(name, version, within) for name, version, within in self._read_before if version != ABSENT]
         return INTERPRETED if all(self._in_small_files(*read) for read in reads) else {}
@@ -255,7 +255,7 @@ class CheckReader(TableReader):
         rows = (
             None if within is None or version is None else self.warehouse.rows_at(self.table_of(name), version, within)
         )
-        return rows is not None and rows <= self.sizes.small_rows
+        return rows is not None and rows <= self.limits.sizes.small_rows
 
 
 def at_once(*looks: Callable[[], Materialised]) -> list[Materialised]:

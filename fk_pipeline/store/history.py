@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fk_pipeline.effects import Counts, Messages
 from fk_pipeline.identity import APPLIED, INSERTED, BatchId
+from fk_pipeline.stage_input import Counts, Messages
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.sizes import UNKNOWN
 
@@ -126,6 +126,21 @@ class RunHistory:
     def horizon(self, stage: str) -> str | None:
         """Returns how far back an input goes, given by its stage (`history`, `retention`); None: everything is kept."""
         return self.ledger.folds.horizon(stage)
+
+    def unchanged_since(self, stages: Sequence[str], entry: int) -> bool:
+        """Returns whether no run of some stages was started since an entry of the ledger, or under way then."""
+        self.ledger.refresh()
+        return self.ledger.runs.unchanged_since(stages, entry)
+
+    def never_rewritten(self, stage: str) -> bool:
+        """Returns whether no partition of the log of a stage was ever rewritten, by the ledger as it is now."""
+        self.ledger.refresh()
+        return not self.ledger.runs.generations(stage)
+
+    def has_every_row(self, stage: str) -> bool:
+        """Returns whether every run of a stage that reads landing files succeeded, for any batch, without truncates."""
+        states = [self.ledger.state(stage, batch) for batch in self.ledger.batches]
+        return not any(one.attempts != one.successes or one.totals.get("truncates") for one in states)
 
     def limit(self, check: str) -> int | None:
         """Returns the largest value of a check that needs no approval; None if the check never needs one."""

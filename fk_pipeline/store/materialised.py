@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import copy
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +25,8 @@ class Materialised:
         at_most: an upper bound of their number; `UNKNOWN` if there is none.
         local: the rows, if they are in the driver; otherwise None.
         cached: whether reading the rows twice computes them only once.
+        keys: a frame with the key columns of the rows, where it is cheaper to compute than the rows.
+        unique: whether there is one row per key; if not, any of them may be taken.
     """
 
     def __init__(
@@ -33,11 +36,13 @@ class Materialised:
         *,
         local: pa.Table | None = None,
         cached: bool = False,
+        keys: DataFrame | None = None,
+        unique: bool = True,
     ) -> None:
         """Takes a frame as it is, or what makes it when it is needed; nothing is computed."""
         self._frame, self.local = frame, local
         self.at_most = at_most if local is None else len(local)
-        self.cached = cached or local is not None
+        self.cached, self.keys, self.unique = cached or local is not None, keys, unique
         self._persisted: DataFrame | None = None
         self._values: dict[tuple[str, ...], pa.Table] = {}
 
@@ -74,6 +79,12 @@ class Materialised:
             out.setdefault(key[0], {})[key[1:]] = number
         return out
 
+    def bounded(self, number: int) -> Materialised:
+        """Returns the same rows with another upper bound of their number; rows in the driver have been counted."""
+        other = copy(self)
+        other.at_most = number if self.local is None else self.at_most
+        return other
+
     def values(self, columns: Sequence[str]) -> pa.Table | None:
         """Returns some columns of the rows, in the driver; None if the rows are not computed yet."""
         if self.local is not None:
@@ -94,13 +105,13 @@ class Materialised:
     def _some(self, condition: Column, mask: Callable[[pa.Table], pa.ChunkedArray]) -> Materialised:
         """Returns the rows that meet a condition, given as a column for Spark and as a mask for Arrow."""
         if self.local is None:
-            return Materialised(self.frame.where(condition), self.at_most, cached=self.cached)
+            return Materialised(self.frame.where(condition), self.at_most, cached=self.cached, unique=self.unique)
         rows = self.local.filter(mask(self.local))
         if len(rows) == len(self.local):
             return self
         # PySpark cannot create structs from an empty table.
         frame = self.frame.sparkSession.createDataFrame(rows, self.frame.schema) if len(rows) else self.frame.limit(0)
-        return Materialised(frame, local=rows)
+        return Materialised(frame, local=rows, unique=self.unique)
 
     def compute(self) -> None:
         """Computes the frame if it is cached by Spark and may not be computed yet."""

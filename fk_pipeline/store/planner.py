@@ -6,18 +6,16 @@ Both leave the same rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from fk_pipeline.contract import StageDef
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec.settings import Strategy
-from fk_pipeline.spec.sql import INTEGERS
+from fk_pipeline.store.limits import Limits, sendable
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import MEASURED, UNKNOWN, Sizes
-
-if TYPE_CHECKING:
-    from fk_pipeline.store.reader import TableReader
+from fk_pipeline.store.tables import StoredTables
 
 AUTO: Strategy = "auto"
 INCREMENTAL: Strategy = "incremental"
@@ -81,30 +79,37 @@ def choose(
     return Choice(INCREMENTAL, f"{share}: looking them up is quicker")
 
 
-def sendable(table: Table, columns: Iterable[str], sizes: Sizes) -> int:
-    """Returns the most keys of a table that are sent to it: an integer takes 16 bytes in memory, others about 200."""
-    kinds = dict(table.columns)
-    width = sum(16 if kinds[column].upper() in INTEGERS else 200 for column in columns)
-    return sizes.sent_bytes // width
-
-
-class Planner:
+class Planner(Limits):
     """Chooses the strategy for one run of a stage, again each time the number of rows is known more exactly.
 
     Attributes:
         choice: the last choice; None if there was nothing to choose.
     """
 
-    def __init__(self, stage: StageDef, wanted: Strategy, read: TableReader, *, isolating: bool) -> None:
-        """Plans a run.
+    def __init__(
+        self,
+        stored: StoredTables,
+        tables: Mapping[str, Table],
+        versions: Mapping[str, int],
+        batches: BatchRange,
+        stage: StageDef,
+        wanted: Strategy,
+        *,
+        isolating: bool,
+    ) -> None:
+        """Plans a run; the first four arguments are those of `Limits`.
 
         Args:
+            stored: the stored tables.
+            tables: the declarations, by name.
+            versions: per table that was read so far, its version.
+            batches: the batches of the run.
             stage: the stage.
             wanted: the strategy in the pipeline file.
-            read: reads its tables.
             isolating: whether row-error isolation is on.
         """
-        self._stage, self._wanted, self._read, self._isolating = stage, wanted, read, isolating
+        super().__init__(stored, tables, versions, batches)
+        self._stage, self._wanted, self._isolating = stage, wanted, isolating
         self.choice = choose(stage, AUTO, None, 0) if stage.full_share is None else None
 
     def lookup_limit(self, changes: int, name: str) -> int:
@@ -113,18 +118,18 @@ class Planner:
         Returns:
             The number of rows up to which point look-ups are used; below 0 if there must be none.
         """
-        read, stage = self._read, self._stage
-        table, rows = read.table_of(name), read.rows(name)
+        stage, stored, table = self._stage, self._stored, self._tables[name]
+        rows = stored.rows([table])
         self.choice = choose(
             stage,
             self._wanted,
             None if changes >= UNKNOWN else changes,
             rows,
-            indexed=bool(stage.index) and bool(read.rows(stage.index)),
+            indexed=bool(stage.index) and bool(stored.rows([self._tables[stage.index]])),
             isolating=self._isolating,
-            nameable=read.warehouse.nameable(table),
-            sizes=read.sizes,
+            nameable=stored.nameable(table),
+            sizes=self.sizes,
         )
         if self.choice.full:
-            return -1 if rows else read.few
-        return sendable(table, table.keys, read.sizes)
+            return -1 if rows else self.in_driver
+        return sendable(table, table.keys, self.sizes)

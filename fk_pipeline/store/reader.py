@@ -10,17 +10,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.effects import RowSet
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
-from fk_pipeline.store import schemas as s
+from fk_pipeline.stage_input import RowSet
 from fk_pipeline.store.ledger.commits import row_metadata
+from fk_pipeline.store.limits import Limits, sendable
 from fk_pipeline.store.local import having, renamed
 from fk_pipeline.store.materialised import Materialised
-from fk_pipeline.store.planner import sendable
+from fk_pipeline.store.row_sets import RowSets
 from fk_pipeline.store.schemas import Table
-from fk_pipeline.store.sizes import UNKNOWN, Sizes
+from fk_pipeline.store.sizes import UNKNOWN
 from fk_pipeline.store.skipping import Between, Condition, Within, among
 from fk_pipeline.store.tables import StoredTables
 
@@ -43,10 +43,8 @@ class TableReader:
         self.warehouse, self.batches = warehouse, batches
         self.versions: dict[str, int] = {}
         self._tables = {table.name: table for table in tables}
-        self._widths: dict[str, int] = {}
-        self._kept: list[Materialised] = []
-        self._on_release: list[Callable[[], None]] = []
-        self._found: dict[int, tuple[DataFrame, pa.Table]] = {}
+        self.limits = Limits(warehouse, self._tables, self.versions, batches)
+        self.frames = RowSets(warehouse.session, lambda: self.limits.in_driver)
 
     def __enter__(self) -> Self:
         return self
@@ -54,34 +52,17 @@ class TableReader:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    @property
-    def sizes(self) -> Sizes:
-        """The sizes at which the reader changes its physical way."""
-        return self.warehouse.sizes
-
-    @property
-    def few(self) -> int:
-        """The largest number of rows that are brought to the driver; smaller if a table that was read has wide rows."""
-        widest = max((self._width(name) for name in self.versions), default=0)
-        return min(self.sizes.driver_rows, self.sizes.driver_bytes // max(1, widest))
-
-    def _width(self, name: str) -> int:
-        """Returns the average stored bytes per row of a table."""
-        version, table = self.versions[name], self._tables[name]
-        if name not in self._widths:
-            within = self.within(s.BATCH) if s.BATCH in table.names else []
-            self._widths[name] = 0 if version == ABSENT else self.warehouse.width(table, version, within)
-        return self._widths[name]
+    def release(self) -> None:
+        """Frees the row sets."""
+        self.frames.release()
 
     def table_of(self, name: str) -> Table:
         """Returns the declaration of a table: its columns and keys."""
         return self._tables[name]
 
-    def metadata(self, name: str) -> Mapping[str, Any]:
-        """Returns what the commit that made the rows of a table carries about them; empty if it is not known."""
-        self.pin(name)
-        version = self.versions.get(name, ABSENT)
-        return {} if version == ABSENT else row_metadata(self.warehouse.path(name), version)
+    def about(self, name: str) -> PinnedTable:
+        """Returns what is known about a table without reading its rows."""
+        return PinnedTable(self, name)
 
     def rows(self, *names: str) -> int:
         """Returns the current number of rows of some tables together."""
@@ -127,9 +108,13 @@ class TableReader:
         version = self.versions.get(name, ABSENT)
         if version == ABSENT:
             return self.read(name)
-        at_most = replace(self.sizes, found_bytes=self.sizes.driver_bytes)
+        at_most = replace(self.warehouse.sizes, found_bytes=self.warehouse.sizes.driver_bytes)
         rows = self.warehouse.look_up(table, version, keys or {}, table.names, where, at_most)
-        return self.read(name, where) if rows is None or len(rows) > self.few else self._local(rows, table, table.names)
+        return (
+            self.read(name, where)
+            if rows is None or len(rows) > self.limits.in_driver
+            else self.frames.in_hand(rows, table, table.names)
+        )
 
     def greatest(self, name: str, column: str) -> int | None:
         """Returns the greatest value of such a column; None if it has none. Reads only files that may have it."""
@@ -193,7 +178,7 @@ class TableReader:
             narrow: function that returns those rows of the index that count, of its rows with the keys or more.
         """
         found = self.with_keys(index, keys, columns)
-        pairs = self.cached(found if narrow is None else narrow(found), None)
+        pairs = self.frames.cached(found if narrow is None else narrow(found), None)
         if pairs.local is None:
             names = [*dict.fromkeys([*self._tables[name].keys, *needed])]
             if not {*columns} <= {*self._tables[name].names}:  # only the index has them
@@ -202,42 +187,14 @@ class TableReader:
         own = {key: key for key in self._tables[name].keys}
         return self.with_keys(name, pairs, own, needed=needed), len(pairs.local)
 
-    def cached(self, frame: DataFrame, at_most: int | None) -> Materialised:
-        """Returns a frame that is computed once and cached until `release`, for several uses.
-
-        Args:
-            frame: the frame.
-            at_most: an upper bound of its rows; None: find out by computing the frame.
-        """
-        found = self._found.get(id(frame))
-        kept = Materialised.of(frame, at_most, self.few) if found is None else Materialised(frame, local=found[1])
-        self._kept.append(kept)
-        return kept
-
-    def planned(self, frame: DataFrame, at_most: int, cached: bool = False) -> Materialised:
-        """Returns a frame that is computed only when it is written; `cached` says that its input is cached."""
-        return Materialised(frame, at_most, cached=cached)
-
-    def on_release(self, free: Callable[[], None]) -> None:
-        """Registers a function that `release` calls."""
-        self._on_release.append(free)
-
-    def release(self) -> None:
-        """Frees the cached frames, and calls the registered functions."""
-        for kept in self._kept:
-            kept.release()
-        for free in self._on_release:
-            free()
-        self._kept, self._on_release, self._found = [], [], {}
-
     def key_filter(self, table: Table, keys: pa.Table, columns: Mapping[str, str]) -> list[Condition]:
         """Returns conditions that rows of a table with some keys meet; none names values of a sensitive column."""
         named = {column: name for column, name in columns.items() if column not in table.sensitive}
-        return among(keys, named, self.warehouse.widths(table, named), self.sizes)
+        return among(keys, named, self.warehouse.widths(table, named), self.warehouse.sizes)
 
     def _scan(self, table: Table, keys: RowSet, columns: Mapping[str, str], where: Sequence[Within]) -> DataFrame:
         """Returns the rows of `with_keys`, found by Spark."""
-        if keys.at_most > sendable(table, columns, self.sizes):
+        if keys.at_most > sendable(table, columns, self.warehouse.sizes):
             return self.read(table.name, where)
         wanted = F.broadcast(keys_as(keys.frame, columns))
         if keys.local is None:
@@ -257,7 +214,11 @@ class TableReader:
         rows = self._looked_up(table, keys, columns, where, names)
         if rows is None:
             return None
-        return self.frame_of(rows, table, names) if len(rows) > self.few else self._local(rows, table, names)
+        return (
+            self.frames.frame_of(rows, table, names)
+            if len(rows) > self.limits.in_driver
+            else self.frames.in_hand(rows, table, names)
+        )
 
     def exactly(self, name: str, keys: RowSet, columns: Mapping[str, str], needed: Sequence[str] = ()) -> Materialised:
         """Returns the rows of a table with some keys, and no others, computed once.
@@ -271,21 +232,18 @@ class TableReader:
         table = self._tables[name]
         names = [*dict.fromkeys([*columns, *needed])] if needed else table.names
         rows = self._looked_up(table, keys, columns, (), names)
-        if rows is not None and len(rows) <= self.few:
+        if rows is not None and len(rows) <= self.limits.in_driver:
             wanted = keys.values([*dict.fromkeys(columns.values())])
             assert wanted is not None
             rows = having(rows, renamed(wanted, columns))
-            return Materialised(lambda: self.frame_of(rows, table, names), local=rows)
+            return Materialised(lambda: self.frames.frame_of(rows, table, names), local=rows)
         found = (
-            self.with_keys(name, keys, columns, needed=needed) if rows is None else self.frame_of(rows, table, names)
+            self.with_keys(name, keys, columns, needed=needed)
+            if rows is None
+            else self.frames.frame_of(rows, table, names)
         )
         joined = found.join(keys_as(keys.frame, columns), [*columns], "left_semi")  # puts what it joins by first
-        return self.cached(joined.select(*map(quote, names)), None)
-
-    def held(self, rows: pa.Table, columns: Sequence[tuple[str, str]]) -> Materialised:
-        """Returns rows that are in the driver; `columns` are their names and types."""
-        table = Table("", tuple(columns))
-        return Materialised(lambda: self.frame_of(rows, table, table.names), local=rows)
+        return self.frames.cached(joined.select(*map(quote, names)), None)
 
     def _looked_up(
         self,
@@ -299,7 +257,7 @@ class TableReader:
         self.pin(table.name)
         version = self.versions.get(table.name)
         here = self.warehouse.reads_in_the_driver
-        if version is None or version == ABSENT or keys.at_most > self.sizes.driver_keys or not here:
+        if version is None or version == ABSENT or keys.at_most > self.warehouse.sizes.driver_keys or not here:
             return None
         wanted = keys.values([*dict.fromkeys(columns.values())])
         if wanted is None:
@@ -308,19 +266,43 @@ class TableReader:
         rows = self.warehouse.look_up(table, version, {name: named[name] for name in columns}, names, where)
         return having(rows, named) if rows is not None and len(columns) > 1 else rows
 
-    def _local(self, rows: pa.Table, table: Table, columns: Sequence[str]) -> DataFrame:
-        """Returns few rows in the driver as a frame that `cached` need not compute."""
-        found = F.broadcast(self.frame_of(rows, table, columns))
-        self._found[id(found)] = found, rows
-        return found
 
-    def frame_of(self, rows: pa.Table, table: Table, columns: Sequence[str]) -> DataFrame:
-        """Returns rows in the driver as a frame; `columns` are the columns of the table that they come from."""
-        session, kinds = self.warehouse.session, dict(table.columns)
-        if len(rows):
-            return session.createDataFrame(rows)
-        typed = zip(rows.column_names, columns, strict=True)  # from no rows Connect infers no types
-        return empty(session, [(name, kinds[column]) for name, column in typed])
+class PinnedTable:
+    """What is known about a table that a reader reads at one version; see `fk_pipeline.stage_input.TableFacts`."""
+
+    def __init__(self, read: TableReader, name: str) -> None:
+        self._read, self._name = read, name
+
+    @property
+    def declared(self) -> Table:
+        """Its columns and keys."""
+        return self._read.table_of(self._name)
+
+    def fix(self) -> None:
+        """Fixes the version that is read, if there is a table."""
+        self._read.pin(self._name)
+
+    @property
+    def version(self) -> int | None:
+        """The version that is read; None if there is no table, `ABSENT` if it is read as not existing."""
+        self.fix()
+        return self._read.versions.get(self._name)
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether there is no newer version than the one that is read."""
+        return self._read.warehouse.version(self._name) == self.version
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of its newest version."""
+        return self._read.rows(self._name)
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the commit that made its rows carries about them; empty if it is not known."""
+        version = self.version
+        return {} if version in (None, ABSENT) else row_metadata(self._read.warehouse.path(self._name), version)
 
 
 def keys_as(keys: DataFrame, columns: Mapping[str, str]) -> DataFrame:

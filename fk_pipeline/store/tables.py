@@ -215,12 +215,6 @@ class StoredTables:
         few = int(self.session.conf.get(LISTED_IN_THE_DRIVER) or 0)
         return self.logs.plain_files(self.path(table.name), version, few, where)
 
-    def fits(self, table: Table) -> bool:
-        """Returns whether the stored table has exactly the declared columns and types, in this order."""
-        stored = self.session.read.format("delta").load(self.path(table.name)).schema
-        wanted = empty(self.session, table.columns).schema
-        return [(f.name, f.dataType) for f in stored.fields] == [(f.name, f.dataType) for f in wanted.fields]
-
     def rows(self, tables: Iterable[Table]) -> int:
         """Returns the number of rows of some tables together."""
         return sum(self.logs.rows(self.path(table.name)) for table in tables)

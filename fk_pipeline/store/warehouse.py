@@ -1,33 +1,24 @@
-"""Commits to the Delta tables of one pipeline. No other module commits to them.
+"""Commits to the Delta tables of one pipeline, by Spark. Only the driver commits to them besides (`driver_commits`).
 
 Every commit covers one table and carries `{pipeline, stage, batches, run_id}` as Delta user metadata.
 """
 
 from __future__ import annotations
 
-import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.errors import StateError
 from fk_pipeline.frames import empty
-from fk_pipeline.identity import BatchRange
-from fk_pipeline.parquet_files import DAMAGED
 from fk_pipeline.spec import quote
-from fk_pipeline.store import faults
-from fk_pipeline.store.driver_writes import DriverWriter, arrow_columns, one_per_key
-from fk_pipeline.store.marked_writes import MarkedWriter, Merge, merge_of, nothing
+from fk_pipeline.store.commit import CommitInfo, committing
+from fk_pipeline.store.driver_commits import DriverCommits
 from fk_pipeline.store.schemas import DELETION_VECTORS, Table
 from fk_pipeline.store.settings import RECORDED, file_settings, settings
 from fk_pipeline.store.sizes import Sizes
@@ -43,36 +34,13 @@ commit, outside of any compiled plan.
 """
 
 
-@dataclass(frozen=True)
-class CommitInfo:
-    """The purpose of a commit, stored in the Delta history, and the check whether it may be made."""
-
-    pipeline: str
-    stage: str
-    batches: BatchRange
-    run_id: str
-    check: Callable[[], None] = lambda: None
-    """Called before and after the commit; raises if it must not be made or was made too late: the stage stays due."""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Facts about the rows of the table (`effects.Upsert.metadata`)."""
-    only_at: int | None = None
-    """The version that the table must have when it is appended to; None: any."""
-
-    def as_json(self) -> str:
-        """Returns the user metadata of the commit."""
-        told = {"pipeline": self.pipeline, "stage": self.stage, "batches": str(self.batches), "run_id": self.run_id}
-        if self.only_at is not None:
-            told["only_at"] = str(self.only_at)
-        return json.dumps(told | ({"rows": dict(self.metadata)} if self.metadata else {}))
-
-
 class Warehouse(StoredTables):
     """Reads the tables under one folder or URI, and commits to them."""
 
     @cached_property
-    def driver(self) -> DriverWriter:
+    def driver(self) -> DriverCommits:
         """Commits without Spark."""
-        return DriverWriter(self.logs, self.sizes)
+        return DriverCommits(self)
 
     def add_columns(self, table: Table, info: CommitInfo) -> None:
         """Adds to a stored table the columns that it lacks, each in its place and null in all rows; rewrites no file.
@@ -104,140 +72,15 @@ class Warehouse(StoredTables):
 
     def tell(self, table: Table, info: CommitInfo) -> None:
         """Makes a commit without rows, for the facts that it carries; creates the table if it does not exist."""
-        if self.may_append_here(table, 0):
-            self.append_here(self._columns(table).empty_table(), table, info)
-        elif not self._told_here(table, info):
+        if not self.driver.tell(table, info):
             with settings(self.session, RECORDED):
                 self.append(empty(self.session, table.columns), table, info)
-
-    def _told_here(self, table: Table, info: CommitInfo) -> bool:
-        """Makes a commit without rows to a table with deletion vectors from the driver; returns whether it did."""
-        stored = self.logs.table(self.path(table.name))
-        if stored is None or not self.may_merge_here(table, 0):
-            return False
-        return self._commit_marked(stored, stored.version(), nothing(), table, info)
 
     def append(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Appends rows; creates the table if it does not exist."""
         writer = self._writer(frame, table, info).mode("append")
         with self._commit(table, info, adds=True):
             writer.save(self.path(table.name))
-
-    def may_append_here(self, table: Table, number: int) -> bool:
-        """Returns whether the driver may append so many rows to a table without Spark, or create it with them."""
-        return self.driver.may_append(self.path(table.name), table, number)
-
-    def append_here(self, rows: pa.Table, table: Table, info: CommitInfo) -> None:
-        """Appends rows from the driver; creates the table if it does not exist (ADR 0009, 0030, 0039).
-
-        Only for tables for which `may_append_here` returns true, or `may_insert_here` and `info` names a version.
-
-        Raises:
-            CommitFailedError: the table does not have this version, or got another one meanwhile.
-        """
-        path, columns = self.path(table.name), self._columns(table)
-        with committing(table, info):
-            self.driver.append(path, rows, table, info.as_json(), columns, only_at=info.only_at)
-
-    def may_insert_here(self, table: Table, number: int) -> bool:
-        """Returns whether the driver may append so many rows with new keys to a large table (ADR 0039)."""
-        path = self.path(table.name)
-        large = self.logs.rows(path) > self.sizes.rewritten_rows
-        return large and self.driver.may_append(path, table, number, marked=True)
-
-    def may_merge_here(self, table: Table, number: int) -> bool:
-        """Returns whether the driver may merge so many rows into a table without Spark, if its files allow it."""
-        return self.driver.may_append(self.path(table.name), table, number, marked=self.reads_in_the_driver)
-
-    def merge_here(
-        self, rows: pa.Table, table: Table, info: CommitInfo, *, delete_when: str | None = None, once: bool = True
-    ) -> bool:
-        """Merges rows as `merge` does, from the driver; returns whether it may, and did (ADR 0030, 0042)."""
-        rows = rows if once else one_per_key(rows, table.keys)
-        if self.version(table.name) is None:
-            live = rows if delete_when is None else rows.filter(pc.invert(rows[delete_when]))
-            if not self.may_append_here(table, len(live)):
-                return False
-            self.append_here(live, table, info)
-            return True
-        columns, metadata = self._columns(table), info.as_json()
-
-        def commit(stored: DeltaTable) -> None:
-            self.driver.merge(stored, rows, table, metadata, columns, delete_when=delete_when)
-
-        return self._rewritten_here(table, info, (), commit) or self._marked_here(rows, table, info, delete_when)
-
-    def _marked_here(self, rows: pa.Table, table: Table, info: CommitInfo, delete_when: str | None) -> bool:
-        """Merges rows into a large table, whose old rows get into deletion vectors; returns whether it may, and did."""
-        path = self.path(table.name)
-        if not self.may_merge_here(table, len(rows)):
-            return False
-        if not len(rows):  # their number was an upper bound
-            return True
-        self._enable_deletion_vectors(table, info)
-        stored = self.logs.table(path)
-        if stored is None or stored.metadata().configuration.get(DELETION_VECTORS) != "true":
-            return False
-        version = stored.version()
-        try:
-            found = self.locate(table, version, rows)
-            if found is None:
-                return False
-            merge = merge_of(rows, found, table, self._columns(table), delete_when=delete_when)
-        except DAMAGED:  # Spark reports it
-            return False
-        return self._commit_marked(stored, version, merge, table, info)
-
-    def _commit_marked(self, stored: DeltaTable, version: int, merge: Merge, table: Table, info: CommitInfo) -> bool:
-        """Commits a merge right after the version that was read; returns whether it did (`MarkedWriter.commit`)."""
-        path = self.path(table.name)
-        with committing(table, info):
-            if not self._marked.commit(path, stored, version, merge, table, info.as_json()):
-                return False
-        self.logs.keep(path, stored)
-        return True
-
-    @cached_property
-    def _marked(self) -> MarkedWriter:
-        return MarkedWriter(self.logs, self.sizes)
-
-    def replace_here(
-        self, rows: pa.Table, table: Table, predicate: str, where: Sequence[Condition], info: CommitInfo
-    ) -> bool:
-        """Replaces rows as `replace` does, from the driver; returns whether it may, and did (ADR 0030).
-
-        `where` are conditions that all rows meet that match the predicate.
-        """
-        columns, metadata = self._columns(table), info.as_json()
-
-        def commit(stored: DeltaTable) -> None:
-            self.driver.replace(stored, rows, table, metadata, columns, predicate=predicate)
-
-        return self._rewritten_here(table, info, where, commit)
-
-    def _rewritten_here(
-        self, table: Table, info: CommitInfo, where: Sequence[Condition], commit: Callable[[DeltaTable], None]
-    ) -> bool:
-        """Makes a commit from the driver if it may rewrite the files; returns whether it made it.
-
-        If delta-rs cannot read a file, for example for a text that is not UTF-8, nothing is committed.
-        """
-        path = self.path(table.name)
-        stored = self.driver.rewritable(path, table, where)
-        if stored is None:
-            return False
-        with committing(table, info):
-            try:
-                commit(stored)
-            except CommitFailedError:  # a conflict
-                raise
-            except (DeltaError, pa.ArrowException):
-                return False
-        self.logs.keep(path, stored)
-        return True
-
-    def _columns(self, table: Table) -> pa.Schema:
-        return arrow_columns(empty(self.session, table.columns).schema)
 
     def replace(self, frame: DataFrame, table: Table, predicate: str, info: CommitInfo) -> None:
         """Replaces the rows that match a predicate by rows that match it too, in one commit."""
@@ -369,7 +212,7 @@ class Warehouse(StoredTables):
         if self.version(table.name) is None:
             self.append(rows, table, info)
             return
-        self._enable_deletion_vectors(table, info)
+        self.enable_deletion_vectors(table, info)
         if keys is not None and exact is not None:
             predicate = " AND ".join([exact, *[condition.sql() for condition in where]])
             # Rows in the order of their keys need no further sort to remove duplicates.
@@ -379,7 +222,7 @@ class Warehouse(StoredTables):
             return
         self._merge(source, table, info, where, delete_when)
 
-    def _enable_deletion_vectors(self, table: Table, info: CommitInfo) -> None:
+    def enable_deletion_vectors(self, table: Table, info: CommitInfo) -> None:
         """Gives a table that the driver created deletion vectors once it is too large to be rewritten (ADR 0030)."""
         path = self.path(table.name)
         stored, wanted = self.logs.table(path), table.delta_properties.get(DELETION_VECTORS)
@@ -426,12 +269,3 @@ def clustered(frame: DataFrame, columns: Sequence[str], rows: int, sizes: Sizes)
 def typed(frame: DataFrame, table: Table) -> DataFrame:
     """Returns the columns of a table, in its order and with its types."""
     return frame.select(*[F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns])
-
-
-@contextmanager
-def committing(table: Table, info: CommitInfo) -> Iterator[None]:
-    """Wraps a commit: checks before and after it that it may be made, and has the points at which tests end a run."""
-    info.check()
-    with faults.around(f"commit of {table.name}"):
-        yield
-    info.check()

@@ -10,22 +10,26 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.effects import CountBy, Counts, Index, Reject, ReplaceBatches, RowSet, Upsert
+from fk_pipeline.effects import CountBy, Index, Reject, ReplaceBatches, Upsert
 from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import Counts, RowSet
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.commit import CommitInfo
+from fk_pipeline.store.driver_writes import one_per_key
 from fk_pipeline.store.lease import lease
 from fk_pipeline.store.ledger.commits import READ
+from fk_pipeline.store.limits import sendable
 from fk_pipeline.store.materialised import counted
-from fk_pipeline.store.planner import Planner, sendable
+from fk_pipeline.store.planner import Planner
 from fk_pipeline.store.reader import ABSENT, TableReader
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import WHOLE, settings
 from fk_pipeline.store.sizes import UNKNOWN
 from fk_pipeline.store.skipping import Condition, Either, Within
-from fk_pipeline.store.warehouse import CommitInfo, Warehouse, clustered
+from fk_pipeline.store.warehouse import Warehouse, clustered
 
 
 class TableWriter:
@@ -42,6 +46,7 @@ class TableWriter:
         planner: Planner,
         info: CommitInfo,
         *,
+        indexes: Mapping[str, Index],
         first_time: bool,
         spark: Mapping[str, str],
     ) -> None:
@@ -52,11 +57,12 @@ class TableWriter:
             read: the reader of the run.
             planner: chooses between MERGE, replacement and rewrite.
             info: the purpose of every commit.
+            indexes: per state that has one, its index.
             first_time: whether nothing can have been committed for any of the batches, so that rows are appended.
             spark: Spark settings of the pipeline file, which take precedence.
         """
         self.read, self.planner, self.info, self.first_time, self.spark = read, planner, info, first_time, spark
-        self.warehouse, self.sizes = warehouse, read.sizes
+        self.warehouse, self.driver, self.sizes, self.indexes = warehouse, warehouse.driver, read.limits.sizes, indexes
         self.versions: dict[str, int] = {}
 
     @property
@@ -69,18 +75,17 @@ class TableWriter:
 
         Few rows are counted before they are written, many rows are counted in the table afterwards.
         """
-        rows, number = effect.rows, effect.rows.at_most if effect.number is None else effect.number
-        if effect.counted is None:
-            self._replace(rows.frame, effect, number, rows.local)
+        rows, by = effect.rows, effect.counted
+        if by is None:
+            self._replace(rows.frame, effect, rows.at_most, rows.local)
             return {}
-        table, by = self.read.table_of(effect.table), effect.counted
-        if rows.at_most <= self.read.few:
-            kept = self.read.cached(rows.frame, rows.at_most)
-            groups = kept.counts(by.batch, by.column)
-            self._replace(kept.frame, effect, sum(map(_sum, groups.values())), kept.local)
+        if rows.at_most <= self.read.limits.in_driver:
+            computed = self.read.frames.cached(rows.frame, rows.at_most)
+            groups = computed.counts(by.batch, by.column)
+            self._replace(computed.frame, effect, sum(map(_sum, groups.values())), computed.local)
         else:
-            self._replace(rows.frame, effect, number, None)
-            written = self.warehouse.read(table, where=[Within(by.batch, self.batches)])
+            self._replace(rows.frame, effect, rows.at_most, None)
+            written = self.warehouse.read(self.read.table_of(effect.table), where=[Within(by.batch, self.batches)])
             groups = counted(written, by.batch, by.column)
         return _named(groups, by)
 
@@ -88,76 +93,75 @@ class TableWriter:
         """Replaces the bad records of the batches from an earlier run in the quarantine."""
         number, name = effect.number, s.QUARANTINE
         if effect.rows is not None and number:
-            rows = self.read.planned(effect.rows.withColumn(s.SIDE, F.lit(effect.origin)), number)
+            rows = self.read.frames.planned(effect.rows.withColumn(s.SIDE, F.lit(effect.origin)), number)
         elif not self.first_time and self.warehouse.version(name) is not None:
             of_origin = f"{s.SIDE} = '{effect.origin}'"
             here = self.warehouse.read(self.read.table_of(name)).where(self.batches.predicate(s.BATCH)).where(of_origin)
             if here.isEmpty():
                 return
-            rows, number = self.read.planned(here.limit(0), 0), 0
+            rows = self.read.frames.planned(here.limit(0), 0)
         else:
             return
         with self._alone(name):
-            self.replace_batches(ReplaceBatches(name, rows, number, origin=effect.origin))
+            self.replace_batches(ReplaceBatches(name, rows, origin=effect.origin))
 
     def upsert(self, effect: Upsert) -> Counts:
         """Inserts rows or replaces the rows with their keys; returns the counts of the changed rows."""
-        number = effect.rows.at_most if effect.number is None else effect.number
-        if effect.counted is None:
-            if number:
-                self._merge(effect, effect.rows, number)
+        rows, by = effect.rows, effect.counted
+        if by is None:
+            if rows.at_most:
+                self._merge(effect, rows)
             return {}
-        by, rows = effect.counted, effect.rows
-        if by.first and self.read.few < number < UNKNOWN and not self.read.rows(effect.table):
-            return self._first_rows(effect, number)
+        if by.first and self.read.limits.in_driver < rows.at_most < UNKNOWN and not self.read.rows(effect.table):
+            return self._first_rows(effect, by)
         if self.planner.choice is None:
-            self.planner.lookup_limit(number, effect.table)
-        kept = rows if rows.cached else self.read.cached(rows.frame, number)
-        groups = kept.counts(by.batch, by.column)
-        left_out = effect.unless[1] if effect.unless else None
-        written = [(value, n) for found in groups.values() for (value,), n in found.items() if value != left_out]
-        changed = sum(n for _, n in written)
+            self.planner.lookup_limit(rows.at_most, effect.table)
+        computed = rows if rows.cached else self.read.frames.cached(rows.frame, rows.at_most)
+        groups = computed.counts(by.batch, by.column)
+        values = [(value, n) for group in groups.values() for (value,), n in group.items() if value not in by.unwritten]
+        changed = sum(n for _, n in values)
         if changed:
-            if effect.index is not None:
-                self._add_to_index(effect.index, effect.table, kept.frame, changed)
-            changing = kept.but(*effect.unless) if effect.unless else kept
-            if not {value for value, _ in written} <= {*effect.new} or not self._insert(effect, changing, changed):
-                self._merge(effect, changing, changed)
+            if effect.table in self.indexes:
+                self._add_to_index(effect.table, computed.frame, changed)
+            written = (computed.but(by.column, *by.unwritten) if by.unwritten else computed).bounded(changed)
+            if not {value for value, _ in values} <= {*by.new} or not self._insert(effect, written):
+                self._merge(effect, written)
         elif effect.always:
             table = self.read.table_of(effect.table)
             self.warehouse.tell(table, self._info(effect))
             self._committed(table)
         return _named(groups, by)
 
-    def _insert(self, effect: Upsert, rows: RowSet, number: int) -> bool:
+    def _insert(self, effect: Upsert, rows: RowSet) -> bool:
         """Appends rows whose keys a large table does not have, if the driver may; returns whether it did (ADR 0039)."""
         table = self.read.table_of(effect.table)
-        looked_at = self.read.versions.get(table.name, ABSENT)
-        if rows.local is None or self._full or looked_at == ABSENT or not self.warehouse.may_insert_here(table, number):
+        version = self.read.versions.get(table.name, ABSENT)
+        if rows.local is None or self._full or version == ABSENT or not self.driver.may_insert(table, rows.at_most):
             return False
-        self.warehouse.append_here(rows.local, table, replace(self._info(effect), only_at=looked_at))
+        self.driver.append(rows.local, table, replace(self._info(effect), only_at=version))
         self._committed(table)
         return True
 
-    def _first_rows(self, effect: Upsert, number: int) -> Counts:
+    def _first_rows(self, effect: Upsert, by: CountBy) -> Counts:
         """Writes the first rows of a table, which are all new, and counts them in the written table."""
-        table, rows, by = self.read.table_of(effect.table), effect.rows.frame, effect.counted
-        assert by is not None
+        table, rows, number = self.read.table_of(effect.table), effect.rows.frame, effect.rows.at_most
         if self.batches.first != self.batches.last:
             rows = clustered(rows, table.keys, number, self.sizes)
         self.warehouse.append(rows, table, self._info(effect))
         self._committed(table)
-        if effect.index is not None and number >= self.sizes.indexed_rows:
+        index = self.indexes.get(table.name)
+        if index is not None and number >= self.sizes.indexed_rows:
             # After the state, from its columns: without an index the whole state is read.
-            self._append_entries(effect.index, effect.index.entries(self.warehouse.read(table)), number)
+            self._append_entries(index, index.entries(self.warehouse.read(table)), number)
         named = self.warehouse.read(table).withColumn(by.column, F.expr(by.first))
         return _named(counted(named, by.stored, by.column), by)
 
-    def _add_to_index(self, index: Index, state: str, rows: DataFrame, changed: int) -> None:
+    def _add_to_index(self, state: str, rows: DataFrame, changed: int) -> None:
         """Adds the entries of new rows of a large state to its index, before the state is written.
 
         So after a crash the index may have too many entries, but never too few.
         """
+        index = self.indexes[state]
         entries = index.entries(rows)
         if not self.read.rows(index.table):
             stored = self.read.rows(state)
@@ -173,23 +177,25 @@ class TableWriter:
 
     def _append(self, frame: DataFrame, table: Table, number: int, local: pa.Table | None = None) -> None:
         """Appends rows to a table: at most `number` rows, or `local`, the rows that are already in the driver."""
-        here = self._rows_here(frame, table, number, local)
-        if here is not None:
-            self.warehouse.append_here(here, table, self.info)
+        rows = self._in_driver(frame, table, number, local)
+        if rows is not None:
+            self.driver.append(rows, table, self.info)
         else:
             self.warehouse.append(frame, table, self.info)
         self._committed(table)
 
-    def _rows_here(self, frame: DataFrame, table: Table, number: int, local: pa.Table | None) -> pa.Table | None:
+    def _in_driver(self, frame: DataFrame, table: Table, number: int, local: pa.Table | None) -> pa.Table | None:
         """Returns rows in the driver if they are few and it may write them to a table; else None."""
-        if not self.warehouse.may_append_here(table, number):
+        if not self.driver.may_append(table, number):
             return None
-        return self.read.cached(frame, number).local if local is None and number <= self.read.few else local
+        if local is None and number <= self.read.limits.in_driver:
+            return self.read.frames.cached(frame, number).local
+        return local
 
     def _replace(self, frame: DataFrame, effect: ReplaceBatches, number: int, local: pa.Table | None) -> None:
         """Replaces the batches in a log; appends if the log cannot have rows of them yet."""
         table = self.read.table_of(effect.table)
-        if number <= self.read.few:
+        if number <= self.read.limits.in_driver:
             frame = frame.coalesce(1)
         if self.first_time:
             if number:
@@ -200,46 +206,46 @@ class TableWriter:
             where += f" AND {s.SIDE} = '{effect.origin}'"
         if effect.kept:
             where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, effect.kept))})"
-        here, within = self._rows_here(frame, table, number, local), [Within(s.BATCH, self.batches)]
-        if here is None or not self.warehouse.replace_here(here, table, where, within, self.info):
+        rows, within = self._in_driver(frame, table, number, local), [Within(s.BATCH, self.batches)]
+        if rows is None or not self.driver.replace(rows, table, where, within, self.info):
             self.warehouse.replace(frame, table, where, self.info)
         self._committed(table)
 
-    def _merge(self, effect: Upsert, rows: RowSet, number: int) -> None:
+    def _merge(self, effect: Upsert, rows: RowSet) -> None:
         """Inserts rows or replaces the rows with their keys, in the way that the planner chooses by their number."""
-        table, once, delete_when = self.read.table_of(effect.table), effect.once, effect.delete_when
-        info = self._info(effect)
-        limit = self.planner.lookup_limit(number, effect.table)
-        full = self._full
-        first = not self.read.rows(table.name)
-        if (first or not full) and number <= self.read.few and self.warehouse.may_merge_here(table, number):
-            rows = rows if rows.local is not None else self.read.cached(rows.frame, number)
-            if rows.local is not None and self.warehouse.merge_here(
-                rows.local, table, info, delete_when=delete_when, once=once
-            ):
-                self._committed(table)
-                return
+        table, delete_when, info = self.read.table_of(effect.table), effect.delete_when, self._info(effect)
+        number, unique, with_keys = rows.at_most, rows.unique, rows.frame if rows.keys is None else rows.keys
+        limit, in_driver = self.planner.lookup_limit(number, effect.table), self.read.limits.in_driver
+        full, first = self._full, not self.read.rows(table.name)
+        if (first or not full) and number <= in_driver and self.driver.may_merge(table, number):
+            rows = rows if rows.local is not None else self.read.frames.cached(rows.frame, number)
+            if rows.local is not None:
+                local = rows.local if unique else one_per_key(rows.local, table.keys)
+                self.warehouse.enable_deletion_vectors(table, info)
+                if self.driver.merge(local, table, info, delete_when=delete_when):
+                    self._committed(table)
+                    return
         if full:
-            stays = self._rows_that_stay(table, rows, number, effect.keys)
-            frame = rows.frame if once else rows.frame.dropDuplicates([*table.keys])
+            stays = self._rows_that_stay(table, with_keys, number)
+            frame = rows.frame if unique else rows.frame.dropDuplicates([*table.keys])
             self.warehouse.rewrite(frame, stays, table, info, delete_when=delete_when)
             self._committed(table)
             return
         where: Sequence[Condition] = ()
-        if rows.local is None and number <= min(limit, self.read.few):
-            rows = self.read.cached(rows.frame, number)
+        if rows.local is None and number <= min(limit, in_driver):
+            rows = self.read.frames.cached(rows.frame, number)
         keys = rows.local
         if keys is not None:
             where = self._key_filter(table, keys)
         elif number <= self.warehouse.nameable(table):
-            keys = (rows.frame if effect.keys is None else effect.keys).select(*map(quote, table.keys)).toArrow()
-            keys = keys if once else keys.group_by([*table.keys]).aggregate([])
+            keys = with_keys.select(*map(quote, table.keys)).toArrow()
+            keys = keys if unique else keys.group_by([*table.keys]).aggregate([])
         if keys is not None and not len(keys):  # the number was an upper bound
             return
         many = keys is not None and len(keys) > self.sizes.listed_keys and rows.cached
         whole = {name: value for name, value in WHOLE.items() if many and name not in self.spark}
         with settings(self.warehouse.session, whole, optional=True):
-            self.warehouse.merge(rows.frame, table, info, where, keys=keys, delete_when=delete_when, once=once)
+            self.warehouse.merge(rows.frame, table, info, where, keys=keys, delete_when=delete_when, once=unique)
         self._committed(table)
 
     @property
@@ -261,22 +267,21 @@ class TableWriter:
             return [Either(tuple(map(tuple, parts)))]
         return self.read.key_filter(table, keys, {k: k for k in table.keys if k not in table.nullable_keys})
 
-    def _rows_that_stay(self, table: Table, rows: RowSet, number: int, with_keys: DataFrame | None) -> DataFrame | None:
+    def _rows_that_stay(self, table: Table, with_keys: DataFrame, number: int) -> DataFrame | None:
         """Returns the rows of a table whose keys are not replaced; None if there are none.
 
         The rows keep their order if the keys can be sent to them; otherwise they are sorted by their keys.
         """
         stored, names = self.warehouse.rows([table]), list(table.keys)
-        keys = (rows.frame if with_keys is None else with_keys).select(*map(quote, names))
         if not stored:
             return None
-        few = number <= sendable(table, names, self.sizes)
-        others = F.broadcast(keys) if few else keys
-        there = self.read.read(table.name)
-        stays = join_by_key(there, others, names, "left_anti", nullable=bool(table.nullable_keys))
+        sent = number <= sendable(table, names, self.sizes)
+        keys = with_keys.select(*map(quote, names))
+        rows, others = self.read.read(table.name), F.broadcast(keys) if sent else keys
+        stays = join_by_key(rows, others, names, "left_anti", nullable=bool(table.nullable_keys))
         if number >= stored and stays.isEmpty():
             return None
-        return stays if few else clustered(stays, names, stored, self.sizes)
+        return stays if sent else clustered(stays, names, stored, self.sizes)
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:

@@ -12,8 +12,8 @@ from fk_pipeline.blocks.refresh.sums import ROWS, SUM
 from fk_pipeline.blocks.refresh.tables import anchor_columns, declared_table
 from fk_pipeline.blocks.select.block import ANCHOR, ROW, Block
 from fk_pipeline.blocks.select.parsing import parse_query
-from fk_pipeline.effects import Reader
 from fk_pipeline.spec import Column
+from fk_pipeline.stage_input import Reader
 from fk_pipeline.store.schemas import Table
 
 MEMBERS = Table(
@@ -82,10 +82,9 @@ def test_a_refresh_asks_for_the_tables_that_are_no_input() -> None:
     tables = {"members": MEMBERS, "counted": table_of(spec)}
     read = SimpleNamespace(
         spec=spec,
-        stage="counted",
-        table_of=tables.__getitem__,
+        history=SimpleNamespace(stage="counted"),
+        about=lambda name: SimpleNamespace(declared=tables[name], metadata={}),
         seen=lambda _: None,
-        metadata=lambda _: {},
         read=lambda _: SimpleNamespace(sparkSession=None),
     )
     refresh = Refresh(cast("Reader", read))

@@ -111,8 +111,8 @@ def test_a_changelog_that_may_have_holes_is_appended_to_without_spark(made: Hole
     made.land(0, [left(1, 10, v="v")], [right("a", 11, "A")])
     made.pipeline.run(stages=[Stage.LEFT_CHANGELOG, Stage.RIGHT_TABLE])
     runner = made.pipeline.runner
-    assert runner.warehouse.may_append_here(runner.layout["left_changelog"], 1)
-    assert runner.warehouse.may_append_here(runner.layout["right_changelog"], 1)
+    assert runner.warehouse.driver.may_append(runner.layout["left_changelog"], 1)
+    assert runner.warehouse.driver.may_append(runner.layout["right_changelog"], 1)
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from fk_pipeline.errors import StateError
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.store import faults
-from fk_pipeline.store.warehouse import CommitInfo
+from fk_pipeline.store.commit import CommitInfo
 from tests.deaths import Killed, dies_at
 from tests.engine.conftest import BEGUN
 

@@ -9,9 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
+from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import MEASURED, Sizes
-from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store.warehouse import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.usefixtures("interpreted")]
 

@@ -14,13 +14,14 @@ from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
+from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.driver_writes import one_per_key
 from fk_pipeline.store.ledger.commits import commits
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.schemas import DELETION_VECTORS, MERGED, Table
 from fk_pipeline.store.sizes import MEASURED, Sizes
 from fk_pipeline.store.skipping import Within
-from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store.warehouse import Warehouse
 
 pytestmark = pytest.mark.usefixtures("interpreted")
 
@@ -105,7 +106,7 @@ def test_a_merge_leaves_the_rows_and_the_change_feed_of_sparks_merge(
     first = (1, 1, "special"), (2, 1, "null"), (3, 1, "special")
     changes = (2, 2, "special"), (3, 2, "gone"), (4, 2, "special"), (5, 2, "gone")
     for wanted in (first, changes):
-        assert by_driver.merge_here(rows(*wanted), TABLE, INFO, delete_when="gone")
+        assert by_driver.driver.merge(rows(*wanted), TABLE, INFO, delete_when="gone")
         by_spark.merge(frame(*wanted), TABLE, INFO, delete_when="gone")
     assert stored(by_driver) == stored(by_spark)
     assert [row[0] for row in stored(by_driver)] == ["1", "2", "4"]
@@ -121,7 +122,7 @@ def test_rows_that_spark_wrote_stay_exact_or_are_left_to_spark(
     warehouse = Warehouse(spark, str(tmp_path))
     warehouse.append(frame((1, 1, "special"), (2, 1, "null")).drop("gone"), TABLE, INFO)
     before = stored(warehouse)
-    assert warehouse.merge_here(rows((3, 2, "null")), TABLE, INFO, delete_when="gone")
+    assert warehouse.driver.merge(rows((3, 2, "null")), TABLE, INFO, delete_when="gone")
     assert stored(warehouse)[:2] == before
     spark.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
     try:  # as other programs write, and as older versions did
@@ -129,7 +130,7 @@ def test_rows_that_spark_wrote_stay_exact_or_are_left_to_spark(
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
     before = stored(warehouse)
-    assert not warehouse.merge_here(rows((5, 4, "null")), TABLE, INFO, delete_when="gone")
+    assert not warehouse.driver.merge(rows((5, 4, "null")), TABLE, INFO, delete_when="gone")
     assert stored(warehouse) == before
 
 
@@ -145,7 +146,7 @@ def test_a_condition_finds_the_rows_that_the_driver_wrote(spark: SparkSession, t
     )
     more = local(spark.sql(select.format(2, "0.02", 2, 2)))
     for rows in (first, more):  # creates the table, then rewrites the file with the first rows
-        assert warehouse.merge_here(rows.cast(warehouse._columns(table)), table, INFO)
+        assert warehouse.driver.merge(rows.cast(warehouse.driver._columns(table)), table, INFO)
     found = spark.read.format("delta").load(warehouse.path("numbers"))
     for condition in (f"k = {big}BD", f"money = {small}BD", "x > 2", "y > 2", f"k > {big[:-1]}0BD"):
         assert [str(row["k"]) for row in found.where(condition).collect()] == [big], condition
@@ -154,10 +155,10 @@ def test_a_condition_finds_the_rows_that_the_driver_wrote(spark: SparkSession, t
 
 def test_a_folder_with_files_and_no_log_is_left_to_spark(spark: SparkSession, tmp_path: Path, rows: Rows) -> None:
     warehouse = Warehouse(spark, str(tmp_path))
-    assert warehouse.may_append_here(TABLE, 1)
+    assert warehouse.driver.may_append(TABLE, 1)
     Path(warehouse.path("values")).mkdir()
-    assert not warehouse.may_append_here(TABLE, 1)
-    assert not warehouse.merge_here(rows((1, 1, "null")), TABLE, INFO)
+    assert not warehouse.driver.may_append(TABLE, 1)
+    assert not warehouse.driver.merge(rows((1, 1, "null")), TABLE, INFO)
 
 
 def test_rows_with_new_keys_are_added_to_a_table_with_deletion_vectors_only_at_the_version_that_was_read(
@@ -172,9 +173,9 @@ def test_rows_with_new_keys_are_added_to_a_table_with_deletion_vectors_only_at_t
     files = warehouse.logs.plain_files(warehouse.path("state"), 1, 9)
     assert files is not None
     assert files.marked == 1, "a row is in a deletion vector"
-    assert warehouse.may_insert_here(table, 1)
-    assert not warehouse.may_append_here(table, 1), "a log that is written by batches has none"
-    warehouse.append_here(rows((9, 2, "special")), table, replace(INFO, only_at=1))
+    assert warehouse.driver.may_insert(table, 1)
+    assert not warehouse.driver.may_append(table, 1), "a log that is written by batches has none"
+    warehouse.driver.append(rows((9, 2, "special")), table, replace(INFO, only_at=1))
     values = [row[1:] for row in stored(warehouse, table) if row[0] in ("0", "9")]
     assert values[0][1:] == values[1][1:], "as Spark writes them"
     assert [row["k"] for row in warehouse.read(table).select("k").orderBy("k").collect()] == [0, 2, 3, 9]
@@ -183,16 +184,16 @@ def test_rows_with_new_keys_are_added_to_a_table_with_deletion_vectors_only_at_t
     [insert, replaced] = [commit.appends for commit in commits(warehouse.path("state"), (2, 1))]
     assert (insert, replaced) == (False, False), "it cannot have made a key twice"
     with pytest.raises(CommitFailedError):
-        warehouse.append_here(rows((10, 2, "null")), table, replace(INFO, only_at=1))
+        warehouse.driver.append(rows((10, 2, "null")), table, replace(INFO, only_at=1))
     assert warehouse.version("state") == 2
-    assert not Warehouse(spark, str(tmp_path)).may_insert_here(table, 1), "a small table is rewritten"
+    assert not Warehouse(spark, str(tmp_path)).driver.may_insert(table, 1), "a small table is rewritten"
 
 
 def test_of_several_rows_of_a_key_the_first_is_written(spark: SparkSession, tmp_path: Path, rows: Rows) -> None:
     warehouse = Warehouse(spark, str(tmp_path))
     wanted = rows((1, 1, "special"), (2, 1, "null"), (1, 1, "null"))
     for _ in range(2):  # the first one creates the table
-        assert warehouse.merge_here(wanted, TABLE, INFO, delete_when="gone", once=False)
+        assert warehouse.driver.merge(one_per_key(wanted, TABLE.keys), TABLE, INFO, delete_when="gone")
     assert [(row[0], row[10]) for row in stored(warehouse)] == [("1", "true"), ("2", None)]
     pairs = pa.table({"a": [1, 1, 2, 1], "b": ["x", "y", "x", "x"], "n": [1, 2, 3, 4]})
     assert one_per_key(pairs, ["a", "b"])["n"].to_pylist() == [1, 2, 3]
@@ -206,15 +207,15 @@ def test_the_rows_of_some_batches_are_replaced_and_files_of_others_stay(
 ) -> None:
     warehouse = Warehouse(spark, str(tmp_path))
     for batch in (1, 2, 3):
-        warehouse.append_here(rows((batch, batch, "special"), (batch + 10, batch, "null")), TABLE, INFO)
+        warehouse.driver.append(rows((batch, batch, "special"), (batch + 10, batch, "null")), TABLE, INFO)
     files = set(Path(warehouse.path("values")).glob("*.parquet"))
     new, two = rows((2, 2, "null"), (22, 2, "special")), [Within("batch", BatchRange.of(2))]
-    assert warehouse.replace_here(new, TABLE, "batch = 2 AND batch NOT IN (1)", two, INFO)
+    assert warehouse.driver.replace(new, TABLE, "batch = 2 AND batch NOT IN (1)", two, INFO)
     assert [row[0] for row in stored(warehouse)] == ["1", "2", "3", "11", "13", "22"]
     plain = warehouse.logs.plain_files(warehouse.path("values"), 3, 9)
     assert plain is not None
     assert len(files & set(map(Path, plain.paths))) == 2
-    assert warehouse.replace_here(new.slice(0, 0), TABLE, "batch = 2", two, INFO)
+    assert warehouse.driver.replace(new.slice(0, 0), TABLE, "batch = 2", two, INFO)
     assert [row[0] for row in stored(warehouse)] == ["1", "3", "11", "13"]
 
 
@@ -228,10 +229,11 @@ def test_a_table_that_is_too_large_gets_deletion_vectors_with_its_next_merge(
 ) -> None:
     table = Table("state", COLUMNS, keys=("k",), skip_by=("k",), properties=MERGED)
     warehouse = Warehouse(spark, str(tmp_path), sizes=limit)
-    assert warehouse.merge_here(rows((1, 1, "special"), (2, 1, "null")), table, INFO)
-    warehouse.append_here(rows((3, 1, "special")), table, INFO)
+    assert warehouse.driver.merge(rows((1, 1, "special"), (2, 1, "null")), table, INFO)
+    warehouse.driver.append(rows((3, 1, "special")), table, INFO)
     changes = rows((3, 2, "null"))
-    assert warehouse.merge_here(changes, table, INFO) == (limit.rewritten_rows < 3)
+    warehouse.enable_deletion_vectors(table, INFO)
+    assert warehouse.driver.merge(changes, table, INFO) == (limit.rewritten_rows < 3)
     if limit.rewritten_rows >= 3:
         warehouse.merge(frame((3, 2, "null")), table, INFO, keys=changes.select(["k"]))
     known = warehouse.logs.table(warehouse.path("state"))
@@ -245,6 +247,6 @@ def test_a_text_that_is_none_is_left_to_spark(spark: SparkSession, tmp_path: Pat
     warehouse = Warehouse(spark, str(tmp_path), sizes=MEASURED)
     warehouse.append(spark.sql("SELECT 1 AS k, CAST(X'ff' AS STRING) AS text"), table, INFO)
     good = local(spark.sql("SELECT 2 AS k, 'two' AS text"))
-    assert not warehouse.merge_here(good, table, INFO)
-    assert not warehouse.replace_here(good, table, "k = 1", [], INFO)
+    assert not warehouse.driver.merge(good, table, INFO)
+    assert not warehouse.driver.replace(good, table, "k = 1", [], INFO)
     assert warehouse.version("texts") == 0

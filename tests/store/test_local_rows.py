@@ -16,13 +16,14 @@ from pyspark.sql import SparkSession
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.parquet_files import is_exact
 from fk_pipeline.spec import quote
+from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.damage import DamagedTableError
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import settings
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Within
-from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store.warehouse import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
@@ -94,7 +95,7 @@ def test_rows_that_were_added_without_spark_are_read_alike(warehouse: Warehouse,
     plain = Table("plain", TABLE.columns[: 1 + len(KINDS)], skip_by=("batch",))
     rows = spark.sql(ROWS).select(*plain.names)
     warehouse.append(rows.where("batch = 0"), plain, INFO)
-    warehouse.append_here(rows.where("batch = 1").toArrow(), plain, INFO)
+    warehouse.driver.append(rows.where("batch = 1").toArrow(), plain, INFO)
     found = warehouse.read_here(plain, 1, KINDS, BATCHES)
     assert found is not None
     wanted = rows.where("batch = 1").select(*KINDS).toArrow()
@@ -340,8 +341,8 @@ def test_the_rows_of_a_range_are_found_in_the_driver_as_by_spark(
         start, unit = ranged[column]
         ends = [None if end is None else start + end * unit for end in (low, high)]
         rows = reader.in_range("rows", column, *ends, true if by_key else None)
-        kept = reader.cached(rows.where("truth") if by_key else rows, None).local
-        here = id(rows) in reader._found
+        kept = reader.frames.cached(rows.where("truth") if by_key else rows, None).local
+        here = id(rows) in reader.frames._local
         return None if kept is None else sorted(kept.to_pylist(), key=lambda row: row["whole"]), here
 
     for column in ranged:

@@ -15,13 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.store import log_bounds
+from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.log_bounds import NO_TEXT, Times, used_columns
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import settings, suiting
 from fk_pipeline.store.sizes import MEASURED
 from fk_pipeline.store.skipping import TIMESTAMP_SLACK, Among
-from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store.warehouse import Warehouse
 from fk_pipeline.upkeep import PACKED
 
 FIRST, LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -62,8 +63,8 @@ def ends(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wareh
     frame = frame.selectExpr(*[f"CAST({name} AS {kind}) AS {name}" for name, kind in TABLE.columns])
     made.append(frame.repartitionByRange(len(rows), "n"), TABLE, INFO)
     again = frame.selectExpr("n + 100 AS n", *TABLE.names[1:]).toArrow()
-    assert made.may_append_here(TABLE, len(again))
-    made.append_here(again, TABLE, INFO)
+    assert made.driver.may_append(TABLE, len(again))
+    made.driver.append(again, TABLE, INFO)
     return made
 
 
@@ -177,10 +178,10 @@ def test_what_the_engine_writes_has_exact_times(spark: SparkSession, tmp_path: P
 def test_the_driver_does_not_copy_bounds_that_do_not_count(ends: Warehouse, tmp_path: Path) -> None:
     path = shutil.copytree(ends.path(TABLE.name), f"{tmp_path}/{TABLE.name}")
     warehouse = Warehouse(ends.session, str(tmp_path))
-    assert warehouse.may_append_here(TABLE, 1)
+    assert warehouse.driver.may_append(TABLE, 1)
     by_spark(PARSED)(ends.session, path)
-    assert not warehouse.may_append_here(TABLE, 1)
-    assert not warehouse.may_merge_here(TABLE, 1)
+    assert not warehouse.driver.may_append(TABLE, 1)
+    assert not warehouse.driver.may_merge(TABLE, 1)
 
 
 @pytest.mark.spark

@@ -49,7 +49,8 @@ def large(prepared: Warehouse, spark: SparkSession, tmp_path: Path) -> Warehouse
 
 
 def merged(warehouse: Warehouse, rows: pa.Table, table: Table = TABLE) -> bool:
-    return warehouse.merge_here(rows, table, INFO, delete_when="gone")
+    warehouse.enable_deletion_vectors(table, INFO)
+    return warehouse.driver.merge(rows, table, INFO, delete_when="gone")
 
 
 def keys(warehouse: Warehouse) -> list[int]:
@@ -148,12 +149,12 @@ def test_a_table_that_the_driver_created_and_that_grew_goes_on_without_spark(
 ) -> None:
     warehouse = Warehouse(spark, str(tmp_path), sizes=LARGE)
     assert merged(warehouse, rows((1, 1, "special"), (2, 1, "null")))
-    warehouse.append_here(rows((3, 1, "special")), TABLE, INFO)
+    warehouse.driver.append(rows((3, 1, "special")), TABLE, INFO)
     for batch in (2, 3):
         assert merged(warehouse, rows((1, batch, "null"), (3, batch, "special")))
-    assert warehouse.may_insert_here(TABLE, 1)
+    assert warehouse.driver.may_insert(TABLE, 1)
     version = warehouse.version("state")
-    warehouse.append_here(rows((4, 4, "null")), TABLE, replace(INFO, only_at=version))
+    warehouse.driver.append(rows((4, 4, "null")), TABLE, replace(INFO, only_at=version))
     assert merged(warehouse, rows((4, 5, "gone"), (2, 5, "special")))
     assert [row[:2] for row in stored(warehouse, TABLE)] == [("1", "3"), ("2", "5"), ("3", "3")]
     assert [row[1:3] for row in feed(warehouse, 6)] == [("delete", "2"), ("delete", "4"), ("insert", "2")]

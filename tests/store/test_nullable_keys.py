@@ -10,9 +10,10 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.frames import join_by_key
 from fk_pipeline.identity import BatchRange
+from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.schemas import MERGED, Table
-from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store.warehouse import Warehouse
 
 pytestmark = pytest.mark.spark
 
@@ -43,12 +44,12 @@ def test_a_null_is_a_value_of_the_key(spark: SparkSession, tmp_path: Path, by: s
     warehouse = Warehouse(spark, str(tmp_path))
     before = Materialised.of(rows(spark, BEFORE), 100, 100).local
     assert before is not None
-    warehouse.append_here(before, TABLE, INFO)
+    warehouse.driver.append(before, TABLE, INFO)
     changes = rows(spark, CHANGES, "gone")
     if by == "the driver":
         local = Materialised.of(changes, 100, 100).local
         assert local is not None
-        assert warehouse.merge_here(local, TABLE, INFO, delete_when="gone")
+        assert warehouse.driver.merge(local, TABLE, INFO, delete_when="gone")
     elif by == "MERGE":
         warehouse.merge(changes, TABLE, INFO, delete_when="gone")
     else:

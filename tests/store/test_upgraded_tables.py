@@ -16,13 +16,14 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.errors import StateError
 from fk_pipeline.identity import BatchRange
+from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.damage import damage_of
 from fk_pipeline.store.ledger.entries import SCHEMAS, Entries
 from fk_pipeline.store.logs import DeltaLogs
 from fk_pipeline.store.schemas import MERGED, Table
 from fk_pipeline.store.settings import settings, suiting
 from fk_pipeline.store.sizes import Sizes
-from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store.warehouse import Warehouse
 from fk_pipeline.table_features import Can, Protocol, beyond, open_table
 from tests.upgrades import FEATURES, NOT_IN_OLD_TABLES, OF_READERS, upgrade
 
@@ -248,7 +249,7 @@ def test_a_table_whose_rows_stay_is_told_and_one_for_iceberg_is_written(tmp_path
     path, info = warehouse.path("kept"), CommitInfo("tested", "right_table", BatchRange.of(0), "run")
     rows = pa.table({"k": pa.array([1, 2], pa.int32()), "v": ["a", "b"]})
     with settings(spark, suiting(0)):
-        warehouse.append_here(rows, table, info)
+        warehouse.driver.append(rows, table, info)
         spark.sql(
             f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.appendOnly' = 'true', "
             "'delta.enableIcebergCompatV2' = 'true', 'delta.columnMapping.mode' = 'name')"

@@ -9,10 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
+from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.skipping import Within
-from fk_pipeline.store.warehouse import CommitInfo, Warehouse
+from fk_pipeline.store.warehouse import Warehouse
 
 pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
@@ -53,8 +54,8 @@ def test_rows_appended_without_spark(spark: SparkSession, tmp_path: Path) -> Non
     warehouse.append(frame.limit(0), tables[0], info(0))
     warehouse.append(frame, tables[0], info(1))
     for part in (rows.slice(0, 0), rows):  # the first one creates the table
-        assert warehouse.may_append_here(tables[1], len(part))
-        warehouse.append_here(part, tables[1], info(len(part) // 2))
+        assert warehouse.driver.may_append(tables[1], len(part))
+        warehouse.driver.append(part, tables[1], info(len(part) // 2))
     assert warehouse.rows([tables[1]]) == 2
 
     def stored(table: Table) -> list[Any]:
@@ -73,11 +74,11 @@ def test_types_that_may_be_stored_in_another_way_are_left_to_spark(spark: SparkS
     table = Table("maps", (("id", "INT"), ("m", "MAP<STRING, INT>")))
     frame = spark.sql("SELECT 1 AS id, MAP('a', 1) AS m")
     warehouse.append(frame, table, info(0))
-    assert not warehouse.may_append_here(table, 1)
+    assert not warehouse.driver.may_append(table, 1)
 
 
 def test_a_table_with_features_of_its_own_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     warehouse = Warehouse(spark, str(tmp_path))
     table = Table("marked", (("id", "INT"),), properties={"delta.enableDeletionVectors": "true"})
     warehouse.append(spark.sql("SELECT 1 AS id"), table, info(0))
-    assert not warehouse.may_append_here(table, 1)
+    assert not warehouse.driver.may_append(table, 1)

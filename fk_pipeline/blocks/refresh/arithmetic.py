@@ -21,9 +21,9 @@ from fk_pipeline.blocks.refresh.refresh import Refresh, group_values
 from fk_pipeline.blocks.refresh.sums import ROWS
 from fk_pipeline.blocks.refresh.tables import means_of
 from fk_pipeline.blocks.select.block import GROUP_VALUE, IS_NOW, ROW
-from fk_pipeline.effects import RowSet
 from fk_pipeline.frames import sql_over
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import RowSet
 
 _DIGITS = 100
 """The digits of sums in Python: more than two DECIMALs have."""
@@ -49,7 +49,7 @@ def changed_groups(
     # Counts and sums are added by SUM alone: `+` and `*` of long DECIMALs lose digits.
     signed = numbers.selectExpr(*groups, *(f"IF({IS_NOW}, {name}, -{name}) AS {name}" for name in names))
     added = _summed(signed, groups, names)
-    keys = refresh.read.cached(with_row_hash(added, ROW, groups, "FALSE"), None)
+    keys = refresh.read.frames.cached(with_row_hash(added, ROW, groups, "FALSE"), None)
     stored = refresh.read.exactly(refresh.block.name, keys, {ROW: ROW}, names)
     rows = _added_here(keys, stored, names)
     both_numbers = _added(refresh, keys.frame, stored.frame) if rows is None else _held(refresh, rows, keys.frame)
@@ -60,7 +60,7 @@ def _held(refresh: Refresh, rows: pa.Table, keys: DataFrame) -> DataFrame:
     """Returns the values and numbers of groups as a frame; `keys` has the values, too."""
     values = [(one, keys.schema[one].dataType.simpleString()) for one in group_values(refresh.block)]
     kinds = dict(refresh.table.columns)
-    return refresh.read.held(rows, [*values, *((name, kinds[name]) for name in refresh.kept)]).frame
+    return refresh.read.frames.held(rows, [*values, *((name, kinds[name]) for name in refresh.kept)]).frame
 
 
 def _added(refresh: Refresh, keys: DataFrame, stored: DataFrame) -> DataFrame:

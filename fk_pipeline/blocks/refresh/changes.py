@@ -16,8 +16,8 @@ from fk_pipeline.blocks.refresh.relations import Snapshot, TableRead
 from fk_pipeline.blocks.select.block import IS_NOW
 from fk_pipeline.cdc.delta import changes_between, changes_here
 from fk_pipeline.cdc.table_versions import DELETED, Seen, are_kept
-from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import Reader, RowSet
 from fk_pipeline.store.local import having, lacking, plain, renamed
 from fk_pipeline.store.reader import keys_as
 from fk_pipeline.store.schemas import Table
@@ -73,12 +73,12 @@ def changes(read: Reader, snapshot: Snapshot, name: str, before: Seen, after: Se
     if not are_kept(path):
         return None
     if relation.stored and relation.is_comparable:
-        found = changes_here(path, relation.table.names, read.few)
+        found = changes_here(path, relation.table.names, read.limits.in_driver)
         if found is not None:
             old, new, asked, number = _ends(found, relation)
             snapshot.knows(name, new, old)
             return Changes(snapshot.held(name, old), snapshot.held(name, new), number, asked)
-    versions = read.cached(_versions(changes_between(snapshot.session, path), relation), None)
+    versions = read.frames.cached(_versions(changes_between(snapshot.session, path), relation), None)
     asked = _asked(versions, relation) if relation.declared else None
     return of_versions(read, relation, versions, asked)
 
@@ -96,11 +96,11 @@ def of_versions(read: Reader, relation: TableRead, versions: RowSet, asked: pa.T
     names = relation.table.names
     if versions.local is None:
         some = (versions.frame.where(f"{one} IS NOT NULL").select(f"{one}.*") for one in (OLD, NEW))
-        old, new = (read.planned(one.select(*map(quote, names)), versions.at_most, cached=True) for one in some)
+        old, new = (read.frames.planned(one.select(*map(quote, names)), versions.at_most, cached=True) for one in some)
         return Changes(old, new, versions.frame.count(), asked)
     structs = [versions.local[one].drop_null().combine_chunks() for one in (OLD, NEW)]
     tables = [pa.table(one.flatten(), [field.name for field in one.type]).select(names) for one in structs]
-    old, new = (read.held(one, relation.table.columns) for one in tables)
+    old, new = (read.frames.held(one, relation.table.columns) for one in tables)
     return Changes(old, new, len(versions.local), asked)
 
 
@@ -211,10 +211,10 @@ class BothVersions:
             ]
             return self.now.held(name, pa.concat_tables(sides).combine_chunks(), (IS_NOW, "BOOLEAN"))
         if name not in self.changed:
-            return self.read.cached(_side_by_side(now.frame, now.frame), None)
+            return self.read.frames.cached(_side_by_side(now.frame, now.frame), None)
         old = self.changed[name].old.frame.select(*map(quote, now.frame.columns))
         asked = old.join(keys_as(keys.frame, columns), [*columns], "left_semi")
-        return self.read.cached(_side_by_side(now.frame, self._before(name, now.frame, asked)), None)
+        return self.read.frames.cached(_side_by_side(now.frame, self._before(name, now.frame, asked)), None)
 
     def _with_keys_here(self, name: str, now: RowSet, keys: RowSet, columns: Mapping[str, str]) -> pa.Table | None:
         """Returns the older rows with some keys, given the newer ones; None if Spark must find them."""

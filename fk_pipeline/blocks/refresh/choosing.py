@@ -137,7 +137,7 @@ class _Choosing:
 
     def _may_touch_less(self) -> bool:
         """Returns whether few rows changed, and WHERE may leave out many of the anchors that should be touched."""
-        few = sum(self._changed_by_logs.values()) <= self.refresh.read.few
+        few = sum(self._changed_by_logs.values()) <= self.refresh.read.limits.in_driver
         asked = any(part.filters_of(one) for part in self.refresh.block.parts for one in part.aliases)
         return few and asked and not (self.decision is not None and self.decision.numbers.alone)
 
@@ -169,7 +169,13 @@ class _Choosing:
 
     def decided(self, why: str) -> Decision:
         """Returns how the block is computed, and what that should take; `why` it is computed whole, if it is."""
-        way = Way.REFRESH if not why else Way.WHOLE if self.refresh.read.rows(self.refresh.table.name) else Way.FIRST
+        way = (
+            Way.REFRESH
+            if not why
+            else Way.WHOLE
+            if self.refresh.read.about(self.refresh.table.name).rows
+            else Way.FIRST
+        )
         if self.decision is not None and self.decision.way is way:
             return self.decision
         numbers = self._numbers_with(self._changed_by_logs, self.share)
@@ -184,7 +190,7 @@ class _Choosing:
             rows,
             keys,
             changed,
-            self.refresh.read.rows(self.refresh.table.name),
+            self.refresh.read.about(self.refresh.table.name).rows,
             adds=self.refresh.sums is not None,
             share=share,
             passed=passed,

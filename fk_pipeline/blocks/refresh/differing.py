@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.refresh.expected import ExpectedRows
 from fk_pipeline.blocks.refresh.refresh import Refresh
 from fk_pipeline.blocks.select.block import ROW, Unit
-from fk_pipeline.effects import RowSet
 from fk_pipeline.identity import ADDED, REMOVED, WRITTEN
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.local import plain
 from fk_pipeline.store.sizes import UNKNOWN
@@ -32,35 +32,37 @@ def all_as_new(refresh: Refresh, rows: DataFrame) -> RowSet:
     """Returns rows of a block of which none is stored, to be written as they are computed."""
     decided = f"CONCAT({unmatched(refresh)}, '{ADDED}') AS {DECIDED}"
     new = rows.selectExpr("*", decided, f"FALSE AS {s.DELETED}", *_marks(refresh))
-    return refresh.read.planned(new, UNKNOWN)
+    return refresh.read.frames.planned(new, UNKNOWN)
 
 
 def differing(refresh: Refresh, wanted: ExpectedRows) -> RowSet:
     """Returns the rows that differ from what is stored, and the keys of those that are gone, which are `s.DELETED`."""
     is_one = wanted.keys is None and refresh.block.unit is Unit.GROUP and not refresh.block.by
     if wanted.keys is None and not is_one:
-        return refresh.read.cached(_by_spark(refresh, wanted.rows, refresh.read.read(refresh.table.name)), None)
-    expected = refresh.read.cached(wanted.rows, None)
+        return refresh.read.frames.cached(_by_spark(refresh, wanted.rows, refresh.read.read(refresh.table.name)), None)
+    expected = refresh.read.frames.cached(wanted.rows, None)
     keys, columns = wanted.keys, wanted.columns
     if keys is None and expected.at_most == 1:  # it stands in place of the only row
         keys, columns = expected, (ROW,)
     if keys is None:
-        return refresh.read.cached(_by_spark(refresh, expected.frame, refresh.read.read(refresh.table.name)), None)
+        return refresh.read.frames.cached(
+            _by_spark(refresh, expected.frame, refresh.read.read(refresh.table.name)), None
+        )
     same = {column: column for column in columns}
     needed = [*refresh.table.keys, s.HASH, *refresh.kept, *refresh.own.of_removed]
-    is_some = keys.at_most and refresh.read.rows(refresh.table.name)
+    is_some = keys.at_most and refresh.read.about(refresh.table.name).rows
     stored = refresh.read.exactly(refresh.table.name, keys, same, needed) if is_some else None
     if expected.local is None or (stored is not None and stored.local is None):
         before = refresh.read.read(refresh.table.name).limit(0) if stored is None else stored.frame
-        return refresh.read.cached(_by_spark(refresh, expected.frame, before), None)
+        return refresh.read.frames.cached(_by_spark(refresh, expected.frame, before), None)
     rows = _here(refresh, expected.local, None if stored is None else stored.local)
     kinds = dict(refresh.table.columns) | {DECIDED: "STRING", s.DELETED: "BOOLEAN"}
-    return refresh.read.held(rows, [(name, kinds[name]) for name in rows.column_names])
+    return refresh.read.frames.held(rows, [(name, kinds[name]) for name in rows.column_names])
 
 
 def _marks(refresh: Refresh) -> tuple[str, str]:
     """SQL: the batch that a commit is of, and the time."""
-    return f"{int(refresh.read.known[-1])} AS {s.BATCH}", f"CURRENT_TIMESTAMP() AS {s.CHANGED_AT}"
+    return f"{int(refresh.read.history.known[-1])} AS {s.BATCH}", f"CURRENT_TIMESTAMP() AS {s.CHANGED_AT}"
 
 
 def unmatched(refresh: Refresh) -> str:
@@ -106,7 +108,7 @@ def _here(refresh: Refresh, expected: pa.Table, stored: pa.Table | None) -> pa.T
     made = {
         DECIDED: pa.array(decisions, pa.string()),
         s.DELETED: pa.array([False] * len(places) + [True] * len(gone), pa.bool_()),
-        s.BATCH: pa.repeat(pa.scalar(int(refresh.read.known[-1]), pa.int32()), len(rows)),
+        s.BATCH: pa.repeat(pa.scalar(int(refresh.read.history.known[-1]), pa.int32()), len(rows)),
         s.CHANGED_AT: pa.repeat(pa.scalar(datetime.now(UTC), pa.timestamp("us", "UTC")), len(rows)),
     }
     for name, column in made.items():

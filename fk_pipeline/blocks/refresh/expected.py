@@ -18,10 +18,10 @@ from fk_pipeline.blocks.refresh.refresh import Refresh, group_values
 from fk_pipeline.blocks.refresh.relations import Snapshot, columns_of_part, row_key
 from fk_pipeline.blocks.refresh.tables import is_compared_as_stored
 from fk_pipeline.blocks.select.block import ANCHOR, BRANCH, GROUP_VALUE, PART, ROW, Block, Unit
-from fk_pipeline.effects import RowSet
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.frames import sql_over
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.local import distinct
 from fk_pipeline.store.sizes import UNKNOWN
@@ -172,14 +172,16 @@ class Expected:
         block = self.block
         if block.having() or (block.keep is not None and block.keep.where):
             return self.snapshot.number(block.anchor.relation)
-        return self.read.rows(block.name)
+        return self.read.about(block.name).rows
 
     def _groups_of(self, anchors: RowSet, column: str) -> RowSet:
         """Returns the groups, or partitions, of joined rows of anchors, then or now: values and hash."""
         values = [f"{sql} AS {GROUP_VALUE.format(number)}" for number, sql in enumerate(self.block.values)]
         of_one, both = values or ["1 AS _fk_one"], self._both()
         joined = sql_over(self.joins.frames(anchors, both), lambda tables: self.block.joined(tables, of_one, both))
-        return self.read.cached(with_row_hash(joined.distinct(), column, group_values(self.block), "FALSE"), None)
+        return self.read.frames.cached(
+            with_row_hash(joined.distinct(), column, group_values(self.block), "FALSE"), None
+        )
 
     def _groups_here(self, anchors: RowSet, column: str) -> RowSet | None:
         """Returns the same, and perhaps others, where they are columns of the anchor; None if Spark must find them."""
@@ -200,7 +202,7 @@ class Expected:
         except LeftToSpark:
             return None
         kinds = [(GROUP_VALUE.format(number), own[name][1]) for number, name in by.items()]
-        return self.read.held(values.append_column(column, hashes), [*kinds, (column, "BINARY")])
+        return self.read.frames.held(values.append_column(column, hashes), [*kinds, (column, "BINARY")])
 
     @cached_property
     def anchors(self) -> RowSet:
@@ -213,8 +215,8 @@ class Expected:
             for rows in [anchors.frame.selectExpr(f"{number} AS {BRANCH}", "*")]
         ]
         if not keys:
-            return self.read.held(pa.table({PART: pa.array([], pa.binary())}), [(PART, "BINARY")])
-        return self.read.cached(reduce(DataFrame.unionAll, keys), None)
+            return self.read.frames.held(pa.table({PART: pa.array([], pa.binary())}), [(PART, "BINARY")])
+        return self.read.frames.cached(reduce(DataFrame.unionAll, keys), None)
 
 
 def _anchor_of(rows: DataFrame) -> list[str]:

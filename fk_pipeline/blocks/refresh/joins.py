@@ -18,7 +18,7 @@ from fk_pipeline.blocks.refresh.relations import Snapshot
 from fk_pipeline.blocks.refresh.tables import is_compared_as_stored
 from fk_pipeline.blocks.refresh.tracing import Tracing
 from fk_pipeline.blocks.select.block import GROUP_VALUE, NEAR, Alias, Block, NearNumbers
-from fk_pipeline.effects import Reader, RowSet
+from fk_pipeline.stage_input import Reader, RowSet
 from fk_pipeline.store.local import distinct
 
 _MOST_OF_A_TABLE = 0.3
@@ -57,7 +57,7 @@ class Joins:
         for one in self.block.aliases[1:]:
             of = self._versions if one.name in both else self.snapshot
             wanted, columns = self._looked_up_by(one, few.get(one.parent))
-            if wanted is None or wanted.at_most > self.read.few:
+            if wanted is None or wanted.at_most > self.read.limits.in_driver:
                 frames[one.name] = of.rows(one.relation)
             else:
                 few[one.name] = of.with_keys(one.relation, wanted, columns)
@@ -85,7 +85,7 @@ class Joins:
         if self.block.near is not None:
             values = self._near(values, touched.local, self.block.near)
             names, kinds = names | {self.block.near.column: NEAR}, kinds | {NEAR: "BIGINT"}
-        wanted = self.read.held(distinct([values], [*kinds]), [*kinds.items()])
+        wanted = self.read.frames.held(distinct([values], [*kinds]), [*kinds.items()])
         found = self.snapshot.with_keys(alias.relation, wanted, names)
         if alias is self.block.anchor:
             return self._joined_to(found)

@@ -89,11 +89,11 @@ def _one_zero(rows: pa.Table) -> pa.Table:
 
 def _some_keys(snapshot: Snapshot, name: str, keys: pa.Table) -> pa.Table | None:
     """Returns the keys of the rows of a table that have some keys, maybe more; None if that would take long."""
-    if len(keys) > snapshot.reader.few:
+    if len(keys) > snapshot.reader.limits.in_driver:
         return _all_keys(snapshot, name)
     own, relation = {key: key for key in keys.column_names}, snapshot.relations[name]
     kinds = dict(relation.table.columns)
-    held = snapshot.reader.held(keys, [(key, kinds[key]) for key in own])
+    held = snapshot.reader.frames.held(keys, [(key, kinds[key]) for key in own])
     found = snapshot.reader.exactly(name, held, own)
     if found.local is not None and relation.stored:
         return found.local.select([*own])

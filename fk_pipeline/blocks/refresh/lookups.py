@@ -13,8 +13,8 @@ from fk_pipeline.blocks.refresh.changes import local_rows
 from fk_pipeline.blocks.refresh.relations import Snapshot
 from fk_pipeline.blocks.refresh.tables import is_compared_as_stored
 from fk_pipeline.blocks.select.block import ANCHOR, Alias, Block, NearMatch
-from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import Reader, RowSet
 from fk_pipeline.store.local import distinct
 
 
@@ -74,19 +74,19 @@ class Lookups:
                 f"EXPLODE(ARRAY({', '.join(f'{quote(column)} + {number}L' for number in numbers)})) AS {quote(column)}"
             )
             near = rows.frame.where(f"{quote(column)} IS NOT NULL").selectExpr(*others, added)
-            return self.read.cached(near.distinct(), None)
+            return self.read.frames.cached(near.distinct(), None)
         place = rows.local.column_names.index(column)
         local = rows.local.filter(pc.is_valid(rows.local[column]))
         near_rows = [
             local.set_column(place, column, pc.add(local[column], pa.scalar(one, pa.int64()))) for one in numbers
         ]
-        return self.read.held(distinct(near_rows, [*dict(kinds)]), kinds)
+        return self.read.frames.held(distinct(near_rows, [*dict(kinds)]), kinds)
 
     def _distinct(self, some: Sequence[RowSet], of: str, names: list[str]) -> RowSet:
         """Returns the values of some columns of rows of an alias, each once."""
         names = [*dict.fromkeys(names)]
         local, kinds = local_rows(some), dict(self.columns(self.alias(of).relation).values())
         if local is not None:
-            return self.read.held(distinct(local, names), [(name, kinds[name]) for name in names])
+            return self.read.frames.held(distinct(local, names), [(name, kinds[name]) for name in names])
         both = reduce(DataFrame.union, (rows.frame.select(*map(quote, names)) for rows in some))
-        return self.read.cached(both.distinct(), None)
+        return self.read.frames.cached(both.distinct(), None)

@@ -16,8 +16,8 @@ from fk_pipeline.blocks.refresh.since import seen_then
 from fk_pipeline.blocks.refresh.sums import ROWS, sums_of
 from fk_pipeline.blocks.select.block import GROUP_VALUE, PART, ROW, Block
 from fk_pipeline.cdc.table_versions import Seen
-from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import Reader, RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.reader import ABSENT
 
@@ -67,14 +67,14 @@ class Refresh:
     def __init__(self, read: Reader, own: Own = Own()) -> None:
         spec: Refreshed = read.spec
         self.read, self.spec, self.own = read, spec, own
-        self.block: Block = own.block or spec.block_of(read.stage, read.table_of)
+        self.block: Block = own.block or spec.block_of(read.history.stage, lambda name: read.about(name).declared)
         tables = [name for name in self.block.relations if name not in spec.inputs]
-        self.tables = {name: read.table_of(name) for name in (*tables, self.block.name)}
+        self.tables = {name: read.about(name).declared for name in (*tables, self.block.name)}
         self.table = self.tables[self.block.name]
         self.sums = sums_of(self.block) if ROWS in self.table.names else None
         self.relations = relations(spec, {name: self.tables[name] for name in tables}, self.block)
         self.now: dict[str, Seen | None] = {name: read.seen(name) for name in self.block.relations}
-        self.facts = read.metadata(self.block.name)
+        self.facts = read.about(self.block.name).metadata
         self.then = {name: seen_then(self.facts, name, found) for name, found in self.now.items()}
         self.session = read.read(self.block.name).sparkSession
         self.more = more_columns(spec, self.tables, self.block, self.relations)
@@ -89,8 +89,8 @@ class Refresh:
         """What the block reads, at the newest versions."""
         places = {name: seen.location for name, seen in self.now.items() if seen is not None}
         at = {name: ABSENT if seen is None else seen.version for name, seen in self.now.items()}
-        found = Snapshot(self.session, self.relations, places, at, self.read.sizes)
-        self.read.on_release(found.reader.release)
+        found = Snapshot(self.session, self.relations, places, at, self.read.limits.sizes)
+        self.read.frames.on_release(found.reader.release)
         return found
 
     @property

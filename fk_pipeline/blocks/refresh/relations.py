@@ -14,10 +14,10 @@ from fk_pipeline.blocks.refresh.tables import anchor_columns, is_compared_as_sto
 from fk_pipeline.blocks.select.block import ANCHOR, BRANCH, GROUP_VALUE, KEY_PART, ROW, Block, Unit
 from fk_pipeline.blocks.select.lineage import columns_of
 from fk_pipeline.cdc.delta import of_result
-from fk_pipeline.effects import RowSet
 from fk_pipeline.frames import empty
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.inputs import CLOCK
+from fk_pipeline.stage_input import RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.local import distinct, having, lacking, renamed
 from fk_pipeline.store.reader import ABSENT, TableReader, keys_as
@@ -151,7 +151,9 @@ class Snapshot:
         if relation.is_clock and keys.local is not None:
             return self.held(name, having(self.shown(name, self.versions[name]), renamed(keys.local, columns)))
         if not relation.stored or self.versions[name] == ABSENT:
-            return self.reader.cached(self.rows(name).join(keys_as(keys.frame, columns), [*columns], "left_semi"), None)
+            return self.reader.frames.cached(
+                self.rows(name).join(keys_as(keys.frame, columns), [*columns], "left_semi"), None
+            )
         found = self._known_with_keys(name, keys, columns) or self.reader.exactly(name, keys, columns)
         if found.local is not None:
             self.knows(name, found.local, found.local)
@@ -181,28 +183,28 @@ class Snapshot:
         asked = renamed(keys.local, columns)
         rest, parts = lacking(asked, known_keys), [having(known, asked)]
         if len(rest):
-            held = self.reader.held(rest, [(key, kinds[key]) for key in columns])
+            held = self.reader.frames.held(rest, [(key, kinds[key]) for key in columns])
             found = self.reader.exactly(name, held, {key: key for key in columns})
             if found.local is None:  # many, and found by Spark: the known ones are added
                 here = self.held(name, parts[0]).frame
-                return self.reader.cached(here.unionByName(found.frame.select(*map(quote, here.columns))), None)
+                return self.reader.frames.cached(here.unionByName(found.frame.select(*map(quote, here.columns))), None)
             parts.append(found.local.select(known.column_names).cast(known.schema))
         return self.held(name, pa.concat_tables(parts).combine_chunks())
 
     def held(self, name: str, rows: pa.Table, *more: tuple[str, str]) -> RowSet:
         """Returns rows in the driver with the columns of a relation, and more (name and type)."""
-        return self.reader.held(rows, (*self.relations[name].table.columns, *more))
+        return self.reader.frames.held(rows, (*self.relations[name].table.columns, *more))
 
     def number(self, name: str) -> int:
         """Returns the number of stored rows of a relation; of a clock 1."""
         if self.relations[name].is_clock:
             return 1
-        return 0 if self.versions[name] == ABSENT else self.reader.rows(name)
+        return 0 if self.versions[name] == ABSENT else self.reader.about(name).rows
 
     def is_looked_up(self, name: str) -> bool:
         """Returns whether it is worth to look up rows of a relation by few keys, rather than to read it."""
         here = self.reader.warehouse.reads_in_the_driver
-        return self.relations[name].stored and (here or self.number(name) > self.reader.few)
+        return self.relations[name].stored and (here or self.number(name) > self.reader.limits.in_driver)
 
 
 def more_columns(

@@ -24,8 +24,9 @@ from fk_pipeline.blocks.refresh.facts import STANDS_FOR, VERSIONS, standing_for
 from fk_pipeline.blocks.refresh.keys import refuse_shared_keys
 from fk_pipeline.blocks.refresh.refresh import Refresh
 from fk_pipeline.cdc.table_versions import Seen
-from fk_pipeline.effects import CountBy, Effect, Reader, Report, Upsert
+from fk_pipeline.effects import CountBy, Effect, Report, Upsert
 from fk_pipeline.identity import ADDED
+from fk_pipeline.stage_input import Reader
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.settings import for_many
 
@@ -42,7 +43,7 @@ def refreshed(refresh: Refresh) -> list[Effect]:
     chosen = choose(refresh)
     if chosen.why:
         refuse_shared_keys(refresh.spec, refresh.snapshot, refresh.moved)
-    is_large = bool(chosen.why) and chosen.decision.numbers.read > refresh.read.sizes.small_rows
+    is_large = bool(chosen.why) and chosen.decision.numbers.read > refresh.read.limits.sizes.small_rows
     with for_many(refresh.session) if is_large else nullcontext():
         wanted = chosen.expected.whole() if chosen.why else chosen.expected.changed_part()
         wanted = replace(wanted, rows=refresh.own.expected(wanted.rows))
@@ -61,18 +62,16 @@ def _report(refresh: Refresh, chosen: Chosen) -> Report:
 
 def _upsert(refresh: Refresh, wanted: ExpectedRows, facts: dict[str, Any]) -> Upsert:
     """Returns the effect that writes the rows which differ from what is stored, with the versions."""
-    is_first, counts = not refresh.read.rows(refresh.table.name), refresh.own.counts
+    is_first, counts = not refresh.read.about(refresh.table.name).rows, refresh.own.counts
     first = f"CONCAT({unmatched(refresh)}, '{ADDED}')" if is_first else ""
-    counted = CountBy(s.BATCH, DECIDED, lambda one: counts.get(one, one), stored=s.BATCH, first=first)
+    new = (ADDED, f"{UNMATCHED}{ADDED}")
+    counted = CountBy(s.BATCH, DECIDED, lambda one: counts.get(one, one), stored=s.BATCH, first=first, new=new)
     if is_first and wanted.keys is None:  # they are written as they are computed, and counted in the table
-        rows = all_as_new(refresh, wanted.rows)
         anchors = sum(refresh.snapshot.number(one.anchor.relation) for one in refresh.block.parts)
-        number = max(refresh.read.few + 1, anchors)
+        rows = all_as_new(refresh, wanted.rows).bounded(max(refresh.read.limits.in_driver + 1, anchors))
     else:
         rows = refresh.own.settled(differing(refresh, wanted))
-        number = rows.at_most
-    new = (ADDED, f"{UNMATCHED}{ADDED}")
-    return Upsert(refresh.table.name, rows, number, s.DELETED, counted=counted, new=new, metadata=facts, always=True)
+    return Upsert(refresh.table.name, rows, s.DELETED, counted, facts, always=True)
 
 
 def _facts(refresh: Refresh) -> dict[str, Any]:
@@ -81,7 +80,7 @@ def _facts(refresh: Refresh) -> dict[str, Any]:
     stands: dict[str, set[tuple[str, int]]] = {}
     for name, seen in refresh.now.items():
         own = {name: [] if seen is None else [(seen.id, seen.version)]}
-        of_inputs = own if name in refresh.spec.inputs else standing_for(refresh.read.metadata(name))
+        of_inputs = own if name in refresh.spec.inputs else standing_for(refresh.read.about(name).metadata)
         for one, some in of_inputs.items():
             stands.setdefault(one, set()).update(some)
     return {VERSIONS: versions, STANDS_FOR: {name: sorted(some) for name, some in stands.items()}}

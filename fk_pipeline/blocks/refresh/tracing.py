@@ -22,11 +22,11 @@ from fk_pipeline.blocks.select.block import Alias
 from fk_pipeline.blocks.select.trees import named
 from fk_pipeline.blocks.select.written import expression_over
 from fk_pipeline.conditions_of_sql import parsed
-from fk_pipeline.effects import RowSet
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.frames import sql_over
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import DIALECT
+from fk_pipeline.stage_input import RowSet
 from fk_pipeline.store.local import distinct
 
 _OLD, _NEW = "_fk_then", "_fk_now"
@@ -61,7 +61,7 @@ class Tracing:
             return []
         rows = self.snapshot.reader.in_range(name, moving.column, moving.low, moving.high)
         keys = [*map(quote, self.snapshot.relations[name].keys)]
-        return [self.read.cached(self._left_by_spark(self.block.anchor, rows).select(*keys), None)]
+        return [self.read.frames.cached(self._left_by_spark(self.block.anchor, rows).select(*keys), None)]
 
     def keys_of(self, parts: Sequence[RowSet]) -> RowSet:
         """Returns the keys of rows of the anchor, each once."""
@@ -70,9 +70,9 @@ class Tracing:
         if local is not None and (anchor.is_comparable or not local):
             kinds = dict(anchor.table.columns)
             found = distinct(local, [*columns]).rename_columns(columns) if local else pa.table({})
-            return self.read.held(found, [(name, kinds[key]) for key, name in columns.items()])
+            return self.read.frames.held(found, [(name, kinds[key]) for key, name in columns.items()])
         named = [rows.frame.selectExpr(*(f"{quote(key)} AS {of}" for key, of in columns.items())) for rows in parts]
-        return self.read.cached(reduce(DataFrame.unionByName, named).distinct(), None)
+        return self.read.frames.cached(reduce(DataFrame.unionByName, named).distinct(), None)
 
     def _changed(self, alias: Alias) -> list[tuple[Alias, Sequence[RowSet]]]:
         """Returns the rows that must be traced as a table changed, and the table that they are rows of.
@@ -87,7 +87,7 @@ class Tracing:
                 found.append((alias, [self._left(alias, rows) for rows in both]))
             for of, condition in (self.block.compared_with(alias) or ()) if alias.is_single else ():
                 rows = self.snapshot.rows(self.lookups.alias(of).relation)
-                passed = self.read.cached(self._passed(alias, of, condition, rows), None)
+                passed = self.read.frames.cached(self._passed(alias, of, condition, rows), None)
                 found.append((self.lookups.alias(of), [passed]))
         return self._found_changed[alias.name]
 
@@ -167,12 +167,12 @@ class Tracing:
         if names:
             numbers = child.near.of_parents if child.near else ()
             wanted, names = self.lookups.values_by(rows, child.name, names, child.near, numbers)
-        if wanted is None or wanted.at_most > self.read.few:
+        if wanted is None or wanted.at_most > self.read.limits.in_driver:
             parents = self._left_by_spark(parent, self.snapshot.rows(parent.relation))
-            return [self.read.cached(self._matching(child, parent, rows, parents), None)]
+            return [self.read.frames.cached(self._matching(child, parent, rows, parents), None)]
         found = self._left(parent, self.snapshot.with_keys(parent.relation, wanted, names))
         if len(names) < len(child.path):  # there are conditions other than the equal columns
-            found = self.read.cached(self._matching(child, parent, rows, found.frame), None)
+            found = self.read.frames.cached(self._matching(child, parent, rows, found.frame), None)
         return [found]
 
     def _left(self, alias: Alias, rows: RowSet) -> RowSet:
@@ -184,7 +184,7 @@ class Tracing:
         if not conditions:
             return rows
         if rows.local is None:
-            return self.read.planned(self._left_by_spark(alias, rows.frame), rows.at_most, cached=True)
+            return self.read.frames.planned(self._left_by_spark(alias, rows.frame), rows.at_most, cached=True)
         left, columns = rows.local, self.lookups.columns(alias.relation).values()
         kinds = {name: left.schema.field(name).type for name, kind in columns if is_compared_as_stored(kind)}
         for one in conditions:

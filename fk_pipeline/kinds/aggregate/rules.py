@@ -88,7 +88,7 @@ def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
 
 
 def _windows(reader: CheckReader) -> Windows | None:
-    return windows_of(reader.spec, dict(reader.table_of(AggregateStage.TABLE).columns))
+    return windows_of(reader.spec, dict(reader.about(AggregateStage.TABLE).declared.columns))
 
 
 def _touched(reader: CheckReader) -> DataFrame:
@@ -110,7 +110,7 @@ def _touched(reader: CheckReader) -> DataFrame:
 
 def _numbers(reader: CheckReader, block: Block) -> dict[str, str]:
     """Returns the hidden counts and sums of groups that are kept by arithmetic: name and SQL over the table."""
-    table, sums = reader.table_of(block.name), sums_of(block)
+    table, sums = reader.about(block.name).declared, sums_of(block)
     return {} if sums is None or ROWS not in table.names else sums.numbers(dict(table.columns))
 
 

@@ -106,13 +106,13 @@ def explain(read: TableReader, spec: AggregateSpec, ledger: Ledger, said: str) -
     Raises:
         UsageError: the text is not the key of a group.
     """
-    keys, types = k.group_key(spec), dict(read.table_of(AggregateStage.AGGREGATED).columns)
+    keys, types = k.group_key(spec), dict(read.about(AggregateStage.AGGREGATED).declared.columns)
     parts = [Column(name, types[key]) for name, key in zip(k.shown_keys(spec), keys, strict=True)]
     given = parse_columns_of_key(said, parts)
     values = [f"CAST(NULL AS {c.type})" if given[c.name] == NULL else value_from_text(given[c.name], c) for c in parts]
     same = " AND ".join(f"{quote(key)} <=> {value}" for key, value in zip(keys, values, strict=True))
     key = _key(read, given, values, parts)
-    windows = windows_of(spec, dict(read.table_of(AggregateStage.TABLE).columns))
+    windows = windows_of(spec, dict(read.about(AggregateStage.TABLE).declared.columns))
 
     def of_group(rows: DataFrame) -> DataFrame:
         return spread(rows, windows).where(same)

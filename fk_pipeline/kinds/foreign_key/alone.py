@@ -8,13 +8,12 @@ subscribers (architecture, rule 10).
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.effects import Effect, Reader, RowSet, Upsert
+from fk_pipeline.effects import Effect, Upsert
 from fk_pipeline.identity import OF_PAIRS, BatchRange
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import JOINED, UNCHANGED, Stage
@@ -29,6 +28,7 @@ from fk_pipeline.kinds.foreign_key.rights import as_fks, right_row
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import Evaluator
+from fk_pipeline.stage_input import Reader, RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
 
@@ -51,7 +51,7 @@ def by_keys(read: Reader, decided: RowSet) -> RowSet:
     spec, fks = read.spec, {fk: fk for fk in k.fk_names(read.spec)}
     at_most = min(2 * decided.at_most + read.history.propagated(Stage.RIGHT_TABLE), UNKNOWN)
     news = _news(read)
-    keys = read.cached(asked(decided.frame, news, spec), at_most)
+    keys = read.frames.cached(asked(decided.frame, news, spec), at_most)
     pks, alones = ([name for name, _ in columns(spec)] for columns in (k.pk_columns, k.alone_columns))
     needed = [*pks, *fks, s.RIGHT_HASH]
     there = read.with_keys(k.RESOLVED_JOIN, keys, dict(zip(alones or fks, fks, strict=True)), needed=needed)
@@ -61,7 +61,7 @@ def by_keys(read: Reader, decided: RowSet) -> RowSet:
     # With `result_key: both` the first search was by foreign key too.
     referring = read.with_keys(k.RESOLVED_JOIN, open_keys, fks, needed=needed) if alones else there
     matched = matched_keys(referring, spec, _replaced(decided.frame, spec))
-    return read.cached(rows_alone(keys.frame, rights, matched, there, spec, read.evaluator), at_most)
+    return read.frames.cached(rows_alone(keys.frame, rights, matched, there, spec, read.evaluator), at_most)
 
 
 def of_all(read: Reader, decided: DataFrame, rights: DataFrame) -> RowSet:
@@ -73,13 +73,13 @@ def of_all(read: Reader, decided: DataFrame, rights: DataFrame) -> RowSet:
         rights: the right table.
     """
     spec, news = read.spec, _news(read)
-    if read.rows(k.RESOLVED_JOIN):
+    if read.about(k.RESOLVED_JOIN).rows:
         rows = of_tables(decided, news, rights, read.read(k.RESOLVED_JOIN), spec, read.evaluator)
     else:  # no right row stood alone before, so only those that changed may now
         keys = news.withColumn(MATCHED, F.lit(False))
         matched = decided.where(MATCHED_SQL).select(*map(quote, k.fk_names(spec))).distinct()
         rows = rows_alone(keys, rights, matched, None, spec, read.evaluator)
-    return read.cached(rows, None)
+    return read.frames.cached(rows, None)
 
 
 def _news(read: Reader) -> DataFrame:
@@ -123,24 +123,24 @@ def changed_rights(right_table: DataFrame, batches: BatchRange, spec: ForeignKey
     return due_rights(right_table, batches).select(*as_fks(spec), F.col(s.APPLIED_IN).alias(s.BATCH))
 
 
-def added(read: Reader, upsert: Upsert | None, alone: RowSet | None, number: int) -> list[Effect]:
+def written(read: Reader, rows: RowSet | None, alone: RowSet | None, number: int) -> list[Effect]:
     """Returns the effect that writes rows of the result together with those of right rows alone, in one commit.
 
     Args:
         read: plans the rows.
-        upsert: the effect that writes the rows of left rows; None if there are none.
+        rows: the rows of left rows; None if there are none.
         alone: the rows of right rows alone; None in a join that has none.
         number: their number.
     """
     if alone is None or not number:
-        return [] if upsert is None else [upsert]
-    if upsert is None:
-        return [Upsert(k.RESOLVED_JOIN, alone, number, delete_when=s.DELETED)]
-    rows, others = upsert.rows, upsert.rows.at_most if upsert.number is None else upsert.number
-    both = rows.frame.unionByName(alone.frame)
-    keys = None if upsert.keys is None else upsert.keys.unionByName(result_key(alone.frame, read.spec))
-    planned = read.planned(both, min(number + others, UNKNOWN), cached=rows.cached)
-    return [replace(upsert, rows=planned, number=None, keys=keys)]
+        both = rows
+    elif rows is None:
+        both = alone.bounded(number)
+    else:
+        keys = None if rows.keys is None else rows.keys.unionByName(result_key(alone.frame, read.spec))
+        at_most, frame = min(number + rows.at_most, UNKNOWN), rows.frame.unionByName(alone.frame)
+        both = read.frames.planned(frame, at_most, cached=rows.cached, keys=keys, unique=rows.unique)
+    return [] if both is None else [Upsert(k.RESOLVED_JOIN, both, delete_when=s.DELETED)]
 
 
 def result_key(rows: DataFrame, spec: ForeignKeySpec) -> DataFrame:

@@ -31,8 +31,8 @@ class LeftBySpark:
         self._read, self._spec = read, spec
         self.key = key_row(read.warehouse.session, key, spec.left)
         self._own, self._in_state = is_key(key, spec.left), is_key(key, spec.left, k.pk)
-        left = read.cached(self._left_log(), None).frame
-        right = read.cached(self._right_log(left), None).frame
+        left = read.frames.cached(self._left_log(), None).frame
+        right = read.frames.cached(self._right_log(left), None).frame
         self._frames = {Side.LEFT: left, Side.RIGHT: right}
         self.logs = {side: json_rows(in_source_order(rows, spec.side(side))) for side, rows in self._frames.items()}
 
@@ -75,10 +75,10 @@ class RightBySpark:
         pks = [*map(quote, k.pk_names(spec))]
         truncates = F.col(spec.right.key_columns[0].quoted).isNull()
         log = read.read(k.RIGHT_CHANGELOG).where(F.expr(own) | truncates)
-        self._log = read.cached(with_content(for_story(log, spec.right), spec, Side.RIGHT), None).frame
+        self._log = read.frames.cached(with_content(for_story(log, spec.right), spec, Side.RIGHT), None).frame
         self.log = json_rows(in_source_order(self._log, spec.right))
         referring = read.read(k.SUBSCRIPTION_STORE).where(self._in_state).where(f"{s.HASH} IS NOT NULL")
-        rows = read.cached(read.read(k.RESOLVED_JOIN).where(self._in_state), None).frame
+        rows = read.frames.cached(read.read(k.RESOLVED_JOIN).where(self._in_state), None).frame
         joined = rows.where(f"{k.has_left(spec)} AND {s.RIGHT_HASH} IS NOT NULL")
         self._lefts = referring.select(*pks).unionByName(joined.select(*pks)).distinct()
         self.referring, self.joined = referring.count(), joined.count()

@@ -20,7 +20,6 @@ from fk_pipeline.blocks.select.block import Unit
 from fk_pipeline.blocks.would_land import CHANGED, EFFECT, TOUCHING, effects_on, log_of_file
 from fk_pipeline.blocks.would_land import REMOVED as GONE
 from fk_pipeline.contract import loaded
-from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import ADDED, REMOVED, WRITTEN
@@ -32,6 +31,7 @@ from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.clock import Clock, moment_of
 from fk_pipeline.spec.keys import parse_key, shown, value_from_text
 from fk_pipeline.spec.load import load_spec
+from fk_pipeline.stage_input import Reader, RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
@@ -205,7 +205,7 @@ class _Supposing:
         key = parse_key(said, side)
         text = shown(key_row(self.session, key, side))
         values = (f"{value_from_text(key[c.name], c)} AS {c.quoted}" for c in side.key_columns)
-        keys = self.first.read.cached(self.session.range(1).selectExpr(*values), None)
+        keys = self.first.read.frames.cached(self.session.range(1).selectExpr(*values), None)
         old = self._old(keys)
         if old.at_most:
             return self._changes(old.frame, None), text, False
@@ -233,7 +233,7 @@ class _Supposing:
     def _changes(self, old: DataFrame | None, new: DataFrame | None) -> RowSet:
         """Returns old and new versions of rows that differ, as structs (`changes.of_versions`)."""
         names, keys = [name for name, _ in self.relation.table.columns], [*self.relation.keys]
-        return self.first.read.cached(_both(old, new, names, keys), None)
+        return self.first.read.frames.cached(_both(old, new, names, keys), None)
 
     def _in_file(self, file: Path) -> tuple[RowSet, dict[str, int], int]:
         """Returns the rows of the input that a file changes, their numbers by effect, and that of useless records."""
@@ -245,10 +245,10 @@ class _Supposing:
         log, quarantined = log_of_file(reader, other, side, named, ledger, file, self.kept)
         keys = [*self.relation.keys]
         effects = effects_on(log, reader.read(other.definition.state_of(side).name), keys)
-        told = self.first.read.cached(effects, None)
+        told = self.first.read.frames.cached(effects, None)
         numbers = {row[0]: row[1] for row in sorted(told.frame.groupBy(EFFECT).count().collect())}
         touched = told.frame.where(F.col(EFFECT).isin(*TOUCHING)).select(*map(quote, keys))
-        wanted = self.first.read.cached(touched, None)
+        wanted = self.first.read.frames.cached(touched, None)
         rows = log.where(f"{s.HASH} IS NOT NULL").join(F.broadcast(wanted.frame), keys, "left_semi")
         new = self.relation.view(rows.select(*(quote(name) for name, _ in self.relation.table.columns)))
         return self._changes(self._old(wanted).frame, new), numbers, quarantined
@@ -298,7 +298,7 @@ class _Supposing:
             names = [*dict.fromkeys((*self.tables[block.name].keys, *block.columns))]
             computed = part.rows.where(f"{s.HASH} IS NOT NULL") if exact else None
             both = _both(stored, computed, names, [*self.tables[block.name].keys], s.HASH)
-            rows = what.refresh.read.cached(both, None)
+            rows = what.refresh.read.frames.cached(both, None)
             reached[block.name] = rows
             units = 0 if part.keys is None else _number(part.keys)
             anchors = _number(what.expected.anchors)

@@ -82,7 +82,7 @@ QUERY_SUITES = _Suites()
 def block_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the view with one row per row of a block; in a check of batches, of those that they wrote."""
     spec, name = reader.spec, reader.stage
-    table = reader.table_of(name)
+    table = reader.about(name).declared
     keys = [*map(quote, table.keys)]
     stored = reader.whole(name) if reader.batches is None else reader.of_batches(name, s.BATCH)
     columns = spec.blocks.block(name).columns
@@ -117,7 +117,7 @@ def _input_views(reader: CheckReader) -> list[View]:
     None of an input whose rows at this version cannot be read any more, or of which the blocks have read two versions.
     """
     spec, found = reader.spec, []
-    stands = standing_for(reader.metadata(RESULT))
+    stands = standing_for(reader.about(RESULT).metadata)
     for name in _declared(spec):
         side, seen, read = spec.inputs[name], newest_version(spec, reader.ledger, Side(name)), stands.get(name) or []
         if seen is None or len(read) != 1 or read[0][0] != seen.id:

@@ -175,13 +175,13 @@ class _Telling:
     def _snapshot(self, block: Block) -> Snapshot:
         """Returns what a block reads, at the versions in its last commit."""
         found = relations(self.spec, {n: self.tables[n] for n in block.relations if n in self.tables}, block)
-        facts = self.read.metadata(block.name).get(VERSIONS) or {}
+        facts = self.read.about(block.name).metadata.get(VERSIONS) or {}
         places, versions = {}, {}
         for name in block.relations:
             place = self._place(name)
             versions[name] = int(facts[name][1]) if name in facts and place else ABSENT
             places[name] = facts[name][0] if name in facts and is_clock(place) else place
-        return Snapshot(self.session, found, places, versions, self.read.sizes)
+        return Snapshot(self.session, found, places, versions, self.read.limits.sizes)
 
     def _place(self, name: str) -> str:
         if name in self.tables:

@@ -17,10 +17,11 @@ from fk_pipeline.blocks.refresh.relations import Snapshot, TableRead
 from fk_pipeline.blocks.select.block import Alias, Block
 from fk_pipeline.blocks.select.lineage import columns_in
 from fk_pipeline.cdc.table_versions import Seen, table_id
-from fk_pipeline.effects import Reader, RowSet
-from fk_pipeline.identity import BatchId, Side
+from fk_pipeline.identity import Side
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import Reader, RowSet
+from fk_pipeline.store.history import RunHistory
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.schemas import Table
@@ -33,23 +34,21 @@ _NONE = ("FALSE",)
 class ReadAsRefreshed(TableReader):
     """Reads the tables of a pipeline as the stage of a block does, at the versions that the block stands for."""
 
-    known: tuple[BatchId, ...] = ()
-
     def __init__(
         self, warehouse: StoredTables, tables: Mapping[str, Table], spec: QuerySpec, ledger: Ledger, stage: str
     ) -> None:
         super().__init__(warehouse, tables.values())
-        self.spec, self.ledger, self.stage = spec, ledger, stage
+        self.spec, self.history = spec, RunHistory(ledger, stage, ())
 
     def seen(self, name: str) -> Seen | None:
         """Returns the version of a table that the block was made of; the newest if that is not known."""
         if name in self.spec.inputs:
-            now = newest_version(self.spec, self.ledger, Side(name))
+            now = newest_version(self.spec, self.history.ledger, Side(name))
         else:
             self.pin(name)
             path, version = self.warehouse.path(name), self.versions.get(name)
             now = None if version is None else Seen(path, table_id(f"{path}@..{version}"), version)
-        of, version = (self.metadata(self.stage).get(VERSIONS) or {}).get(name, ("", 0))
+        of, version = (self.about(self.history.stage).metadata.get(VERSIONS) or {}).get(name, ("", 0))
         return replace(now, version=int(version)) if now is not None and of == now.id else now
 
 
@@ -58,7 +57,7 @@ class Supposed(Snapshot):
 
     def __init__(self, at: Snapshot, changed: Mapping[str, Changes]) -> None:
         """Takes the relations as they are, and per relation what would change."""
-        super().__init__(at.session, at.relations, at.places, at.versions, at.reader.sizes)
+        super().__init__(at.session, at.relations, at.places, at.versions, at.reader.limits.sizes)
         self.changed = changed
 
     def rows(self, name: str) -> DataFrame:
@@ -76,7 +75,7 @@ class Supposed(Snapshot):
         if name not in self.changed:
             return super().with_keys(name, keys, columns)
         wanted = keys.frame.selectExpr(*(f"{quote(of)} AS {quote(own)}" for own, of in columns.items()))
-        return self.reader.cached(self.rows(name).join(wanted, [*columns], "left_semi"), None)
+        return self.reader.frames.cached(self.rows(name).join(wanted, [*columns], "left_semi"), None)
 
 
 class SupposedBlock:
@@ -99,7 +98,7 @@ class SupposedBlock:
         if new in block.relations:
             block, self.unknown = _by_keys(block, relations[new])
         snapshot = Supposed(self.refresh.snapshot, changes)
-        read.on_release(snapshot.reader.release)
+        read.frames.on_release(snapshot.reader.release)
         self.expected = Expected(self.refresh, block, snapshot, changes)
 
 

@@ -8,11 +8,12 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.state import by_versions, state_effects
 from fk_pipeline.blocks.versions import OUTCOME
-from fk_pipeline.effects import CountBy, Effect, Reader, RowSet, Upsert
+from fk_pipeline.effects import CountBy, Effect, Upsert
 from fk_pipeline.identity import APPLIED, INSERTED, Side
 from fk_pipeline.kinds.table.kind import CHANGED_ROW, NEW_ROW, REMOVED_ROW, VERSIONS, TableStage
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
+from fk_pipeline.stage_input import Reader, RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
 
@@ -30,15 +31,15 @@ def table(read: Reader) -> list[Effect]:
     The values of these rows are at hand. A run that died between the two commits left rows of its batches in `versions`
     only: they are looked up and written by the next run of the same batches.
     """
-    spec, stored = read.spec, read.rows(VERSIONS)
+    spec, stored = read.spec, read.about(VERSIONS).rows
     keys = {column.name: column.name for column in spec.input.key_columns}
     values = [column.name for column in spec.input.value_columns]
 
     def once(rows: RowSet) -> tuple[RowSet, list[Effect]]:
         """Computes rows for both tables together, except those of a first load, which are written as they are read."""
-        if not stored and rows.at_most > read.few:
+        if not stored and rows.at_most > read.limits.in_driver:
             return rows, []
-        return read.cached(rows.frame, None if rows.at_most >= UNKNOWN else rows.at_most), []
+        return read.frames.cached(rows.frame, None if rows.at_most >= UNKNOWN else rows.at_most), []
 
     make = by_versions([*keys], values)
     effects = state_effects(read, TableStage.CHANGELOG, "changelog", VERSIONS, keys, make, carries=values, note=once)
@@ -57,11 +58,13 @@ def table(read: Reader) -> list[Effect]:
         left, number = _left_behind(read, applied.rows.frame, [*keys])
         changed, at_most = changed.unionByName(left), min(at_most + number, UNKNOWN)
     rows = changed.selectExpr("*", f"{s.HASH} IS NULL AS {s.DELETED}", f"CURRENT_TIMESTAMP() AS {s.CHANGED_AT}")
-    counted = CountBy(s.BATCH, _DECISION, stored=s.BATCH, first="" if stored else text(NEW_ROW))
-    planned, seen = read.planned(rows, at_most), read.versions.get(VERSIONS, -1)
-    told = {VERSIONS: seen} if seen >= 0 else {}  # for `contract.Removals`: this run may have nothing for `versions`
-    name = TableStage.TABLE
-    return [*effects, Upsert(name, planned, at_most, s.DELETED, counted=counted, new=(NEW_ROW,), metadata=told)]
+    all_new = "" if stored else text(NEW_ROW)
+    counted = CountBy(s.BATCH, _DECISION, stored=s.BATCH, first=all_new, new=(NEW_ROW,))
+    version = read.about(VERSIONS).version
+    # For `contract.Removals`: this run may have nothing for `versions`.
+    facts = {} if version is None or version < 0 else {VERSIONS: version}
+    planned = read.frames.planned(rows, at_most)
+    return [*effects, Upsert(TableStage.TABLE, planned, s.DELETED, counted, facts)]
 
 
 def _left_behind(read: Reader, applied: DataFrame, keys: list[str]) -> tuple[DataFrame, int]:
@@ -74,10 +77,10 @@ def _left_behind(read: Reader, applied: DataFrame, keys: list[str]) -> tuple[Dat
     before = read.of_batches(VERSIONS, s.APPLIED_IN).where(read.batches.predicate(s.APPLIED_IN))
     before = before.select(*map(quote, keys), s.HASH, s.OWNER, s.APPLIED_IN).join(anew, keys, "left_anti")
     same = {name: name for name in keys}
-    asked = read.cached(before, None)
+    asked = read.frames.cached(before, None)
     there = read.with_keys(stage, asked, same, needed=[s.HASH]).select(*map(quote, keys), F.col(s.HASH).alias(_THERE))
     differ = asked.frame.join(there, keys, "left").where(f"NOT ({s.HASH} <=> {_THERE})")
-    missing = read.cached(differ, None)
+    missing = read.frames.cached(differ, None)
     log = with_content(read.with_keys("changelog", missing, same), spec, Side.INPUT, read.evaluator)
     values = [column.name for column in spec.input.value_columns]
     logged = log.where(f"{s.HASH} IS NOT NULL").select(

@@ -31,7 +31,7 @@ def evidence_by_spark(read: TableReader, spec: WindowSpec, side: Side, key: Mapp
     """
     of_side, other = spec.side(side), k.other(side)
     told = key_row(read.warehouse.session, key, of_side)
-    spans = Spans.of_state(spec, read.table_of(WindowStage.LEFT_TABLE))
+    spans = Spans.of_state(spec, read.about(WindowStage.LEFT_TABLE).declared)
     log = read.read(k.LOG_OF[k.source(spec, side)]).where(is_key(key, of_side))
     own = read.read(k.table_of(spec, side)).where(is_key(key, of_side))
     others = read.read(k.table_of(spec, other))

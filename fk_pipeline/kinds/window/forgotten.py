@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame
 
 from fk_pipeline.blocks.refresh.differing import DECIDED, UNMATCHED
 from fk_pipeline.blocks.select.block import ROW
-from fk_pipeline.effects import Reader, RowSet
 from fk_pipeline.identity import ADDED, REMOVED, SIDES, WRITTEN, Side
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import WindowStage
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import Reader, RowSet
 from fk_pipeline.store import schemas as s
 
 _GOES = f"{DECIDED} IN ('{REMOVED}', '{UNMATCHED}{REMOVED}')"
@@ -36,14 +36,14 @@ def but_forgotten(read: Reader, rows: RowSet) -> RowSet:
         paired = _paired(read, rows.frame.where(of_side), side)
         alone = written.where(of_side).join(paired, paired.columns, "left_anti")
         written = written.where(f"NOT ({of_side})").unionByName(alone)
-    return read.cached(written.select(*map(quote, rows.frame.columns)), rows.at_most)
+    return read.frames.cached(written.select(*map(quote, rows.frame.columns)), rows.at_most)
 
 
 def _unknown(read: Reader, rows: DataFrame, side: Side) -> DataFrame:
     """Returns the rows with a key of a side that its table does not know."""
     spec, names = read.spec, k.parts(read.spec, side)
     rows = rows.where(f"{quote(names[0])} IS NOT NULL")
-    keys = read.cached(rows.select(*map(quote, names)).distinct(), None)
+    keys = read.frames.cached(rows.select(*map(quote, names)).distinct(), None)
     own = dict(zip((c.name for c in spec.side(side).key_columns), names, strict=True))
     found = read.with_keys(k.table_of(spec, side), keys, own, needed=[s.APPLIED_IN])
     known = found.where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*k.own_key(spec, side))
@@ -53,7 +53,7 @@ def _unknown(read: Reader, rows: DataFrame, side: Side) -> DataFrame:
 def _paired(read: Reader, rows: DataFrame, side: Side) -> DataFrame:
     """Returns the keys of rows of a side of which the result has a pair with a row that its table does not know."""
     names, other = k.parts(read.spec, side), k.other(side)
-    keys = read.cached(rows.select(*map(quote, names)).distinct(), None)
+    keys = read.frames.cached(rows.select(*map(quote, names)).distinct(), None)
     same = {name: name for name in names}
     stored = read.with_keys(WindowStage.RESOLVED_JOIN, keys, same, needed=k.parts(read.spec, *SIDES))
     pairs = stored.select(*map(quote, k.parts(read.spec, *SIDES))).join(keys.frame, names, "left_semi")

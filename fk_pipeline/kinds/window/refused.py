@@ -8,10 +8,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.outputs import FAILED, PAIR_AS_JSON, keys_of_pairs, quarantined_pairs
-from fk_pipeline.effects import Effect, Reader, Reject, Report, RowSet
+from fk_pipeline.effects import Effect, Reject, Report
 from fk_pipeline.identity import OF_PAIRS, QUARANTINED, SIDES
 from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import Reader, RowSet
 from fk_pipeline.store import schemas as s
 
 
@@ -29,13 +30,13 @@ class Refused:
         """
         if FAILED not in rows.columns:
             return rows
-        last = F.lit(int(self._read.known[-1])).alias(s.BATCH)
-        every = self._read.cached(rows, None).frame
+        last = F.lit(int(self._read.history.known[-1])).alias(s.BATCH)
+        every = self._read.frames.cached(rows, None).frame
         failing = every.where(f"{FAILED} IS NOT NULL").select(FAILED, PAIR_AS_JSON, last)
         known = self._read.read(s.QUARANTINE).where(F.col(s.SIDE) == OF_PAIRS)
         known = known.where(f"NOT ({self._read.batches.predicate(s.BATCH)})").select(s.RAW)
         new = quarantined_pairs(failing).join(known.distinct(), s.RAW, "left_anti")
-        self._rows = self._read.cached(new.select(s.BATCH, s.FILE, s.LINE, s.REASON, s.RAW), None)
+        self._rows = self._read.frames.cached(new.select(s.BATCH, s.FILE, s.LINE, s.REASON, s.RAW), None)
         return every.where(f"{FAILED} IS NULL").drop(FAILED, PAIR_AS_JSON)
 
     def effects(self) -> list[Effect]:
@@ -54,11 +55,11 @@ def refused_before(read: Reader) -> dict[str, RowSet]:
         return {}
     records = read.of_batches(s.QUARANTINE, s.BATCH).where(read.batches.predicate(s.BATCH))
     names = {side: partial(k.part, side) for side in SIDES}
-    pairs = read.cached(records.where(F.col(s.SIDE) == OF_PAIRS).select(*keys_of_pairs(spec, names)), None)
+    pairs = read.frames.cached(records.where(F.col(s.SIDE) == OF_PAIRS).select(*keys_of_pairs(spec, names)), None)
     found = {}
     for side in SIDES:
         own = [(k.part(side, column.name), column.name) for column in spec.side(side).key_columns]
         keys = pairs.frame.where(f"{quote(own[0][0])} IS NOT NULL")
         keys = keys.selectExpr(*(f"{quote(part)} AS {quote(name)}" for part, name in own)).distinct()
-        found[str(side)] = read.cached(keys, None)
+        found[str(side)] = read.frames.cached(keys, None)
     return found

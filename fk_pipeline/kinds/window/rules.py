@@ -152,7 +152,7 @@ def _clock(reader: CheckReader, spans: Spans) -> DataFrame:
 
 
 def _spans_of(reader: CheckReader) -> Spans:
-    return Spans.of_state(reader.spec, reader.table_of(WindowStage.LEFT_TABLE))
+    return Spans.of_state(reader.spec, reader.about(WindowStage.LEFT_TABLE).declared)
 
 
 def _pairs(

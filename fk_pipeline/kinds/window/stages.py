@@ -14,7 +14,7 @@ from fk_pipeline.blocks.refresh.since import CLOCK_UNKNOWN
 from fk_pipeline.blocks.refresh.stages import refreshed
 from fk_pipeline.blocks.state import current_effects
 from fk_pipeline.blocks.versions import Expiry
-from fk_pipeline.effects import Effect, Reader, Report, Upsert
+from fk_pipeline.effects import Effect, Report, Upsert
 from fk_pipeline.errors import StateError
 from fk_pipeline.identity import ADDED, REMOVED, SIDES, WRITTEN, Side
 from fk_pipeline.kinds.window import tables as k
@@ -24,6 +24,7 @@ from fk_pipeline.kinds.window.forgotten import but_forgotten
 from fk_pipeline.kinds.window.kind import LEFT_ALONE, MATCHED, PAIRED, PARTED, TIME, WindowStage
 from fk_pipeline.kinds.window.refused import Refused, refused_before
 from fk_pipeline.kinds.window.spans import LEAST, Spans
+from fk_pipeline.stage_input import Reader
 from fk_pipeline.store import schemas as s
 
 _COUNTS = {
@@ -62,7 +63,7 @@ def _refuse_other_times(read: Reader, side: Side, horizon: str) -> None:
     Raises:
         StateError: the types differ.
     """
-    kind = dict(read.table_of(k.STATE_OF[side]).columns)[TIME].upper()
+    kind = dict(read.about(k.STATE_OF[side]).declared.columns)[TIME].upper()
     if (kind == "TIMESTAMP") != ("T" in horizon):
         raise StateError(
             f"{side}.time is {kind}, and the pipeline goes back to {horizon}, a time of another type",
@@ -73,7 +74,7 @@ def _refuse_other_times(read: Reader, side: Side, horizon: str) -> None:
 
 
 def _spans(read: Reader) -> Spans:
-    return Spans.of_state(read.spec, read.table_of(WindowStage.LEFT_TABLE))
+    return Spans.of_state(read.spec, read.about(WindowStage.LEFT_TABLE).declared)
 
 
 def resolved_join(read: Reader) -> list[Effect]:
@@ -109,7 +110,7 @@ def _goes_back(read: Reader) -> bool:
 def _clocks(read: Reader, spans: Spans) -> Clocks:
     """Returns the clock of the result, and the one of both tables as they are read."""
     found = [at for side in k.sources(read.spec) if (at := _greatest(read, side, spans)) is not None]
-    was = read.metadata(WindowStage.RESOLVED_JOIN).get(CLOCK)
+    was = read.about(WindowStage.RESOLVED_JOIN).metadata.get(CLOCK)
     return Clocks(was, max(found, default=LEAST))
 
 

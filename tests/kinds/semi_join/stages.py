@@ -8,9 +8,10 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.state import by_versions, state_effects
 from fk_pipeline.contract import Role
-from fk_pipeline.effects import Effect, Reader, Reject, Report, Upsert
+from fk_pipeline.effects import Effect, Reject, Report, Upsert
 from fk_pipeline.spec import SideSpec, quote
 from fk_pipeline.spec.failing import ISOLATING
+from fk_pipeline.stage_input import Reader
 from fk_pipeline.store import schemas as s
 from tests.kinds.semi_join.kind import LEFT_ROWS, MATCHED_ROWS, RIGHT_KEYS, reference
 from tests.kinds.semi_join.tables import key, keys_of, payload
@@ -57,17 +58,17 @@ def matched_rows(read: Reader) -> list[Effect]:
     rows = rows.join(there, keys, "left").withColumn(s.DELETED, F.expr(gone))
     left = f"STRUCT({', '.join(c.quoted for c in spec.left.columns)}) AS left"
     outputs = [output.sql for output in spec.outputs]
-    isolating, number = read.evaluator.isolating, read.rows(LEFT_ROWS)
+    isolating, number = read.evaluator.isolating, read.about(LEFT_ROWS).rows
     rows = rows.selectExpr("*", left)
     reason = ISOLATING.reason((f"NOT {s.DELETED}", sql, "select") for sql in outputs) if isolating else "NULL"
     rows = rows.selectExpr("*", f"CAST({reason} AS STRING) AS {_REASON}")
-    failing = read.cached(rows.where(f"{_REASON} IS NOT NULL"), number) if isolating else None
+    failing = read.frames.cached(rows.where(f"{_REASON} IS NOT NULL"), number) if isolating else None
     rows = rows.withColumn(s.DELETED, F.expr(f"{s.DELETED} OR {_REASON} IS NOT NULL"))
     rows = rows.where(f"IF({s.DELETED}, {_THERE} IS NOT NULL, NOT ({_THERE} <=> {s.HASH}))")
     renamed = [F.col(quote(name)).alias(key(name)) for name in keys]
     values = [F.when(~F.col(s.DELETED), F.expr(output.sql)).alias(output.name) for output in spec.outputs]
     now = F.current_timestamp().alias(s.CHANGED_AT)
-    changed = read.cached(rows.select(*renamed, s.HASH, s.BATCH, now, s.DELETED, *values), number)
+    changed = read.frames.cached(rows.select(*renamed, s.HASH, s.BATCH, now, s.DELETED, *values), number)
     changed.compute()
     counts: dict[int, dict[str, int]] = {}
     for batch, groups in changed.counts(s.BATCH, s.DELETED).items():

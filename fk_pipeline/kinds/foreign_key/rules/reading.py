@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fk_pipeline.blocks.horizon import sql_of
-from fk_pipeline.effects import RowSet
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.rights import USUAL, Ends, truncates_in
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import RowSet
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.reader import ABSENT
 
@@ -48,7 +48,7 @@ def versions_of(reader: CheckReader, rows: RowSet, keys: Mapping[str, str], colu
 def subscribers_of(reader: CheckReader, rights: RowSet, columns: Sequence[str]) -> Materialised:
     """Returns columns of the rows of the subscription store that refer to some right rows; maybe of more rows."""
     fks, at_most = {fk: key for key, fk in k.right_keys(reader.spec).items()}, None
-    indexed = reader.versions[k.SUBSCRIBERS] != ABSENT and reader.rows(k.SUBSCRIBERS)
+    indexed = reader.versions[k.SUBSCRIBERS] != ABSENT and reader.about(k.SUBSCRIBERS).rows
     if reader.index_fits and indexed:
         rows, at_most = reader.through_index(k.SUBSCRIBERS, k.SUBSCRIPTION_STORE, rights, fks, columns)
     else:

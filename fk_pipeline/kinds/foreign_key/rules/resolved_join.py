@@ -25,8 +25,8 @@ from fk_pipeline.rules.scan import COPIES, PENDING, ROW, Rule, View, json_of, on
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
+from fk_pipeline.store.limits import sendable
 from fk_pipeline.store.materialised import Materialised
-from fk_pipeline.store.planner import sendable
 
 _CHANGED_IN, _CURRENT_FK = "_fk_left_changed_in", "_fk_current_fk"
 
@@ -109,7 +109,9 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
 
     def of_keys(name: str, *columns: str) -> Materialised:
         rows = reader.with_keys(name, keys, pks)
-        if keys.at_most > sendable(reader.table_of(name), pks, reader.sizes):  # the read has rows of other keys, too
+        if keys.at_most > sendable(
+            reader.about(name).declared, pks, reader.limits.sizes
+        ):  # the read has rows of other keys, too
             rows = rows.join(keys.frame, list(pks), "left_semi")
         return reader.at_hand(rows.select(*map(quote, [*names, *columns])), keys.at_most)
 
@@ -162,7 +164,7 @@ def _chosen_keys(reader: CheckReader) -> View:
         rows = reader.whole(k.RESOLVED_JOIN)
     else:
         keys = reader.touched_by({k.RESOLVED_JOIN: s.BATCH}, {name: name for name in stored})
-        needed = [name for name in reader.table_of(k.RESOLVED_JOIN).names if name.startswith("_fk_")]
+        needed = [name for name in reader.about(k.RESOLVED_JOIN).declared.names if name.startswith("_fk_")]
         result = reader.whole(k.RESOLVED_JOIN).select(*map(quote, needed))
         rows = join_by_key(result, keys.frame, stored, "left_semi", nullable=True)  # a look-up finds no null
     rows = with_copies(rows, list(map(quote, stored)))

@@ -62,7 +62,7 @@ def subscription_store_views(reader: CheckReader, evaluator: Evaluator) -> list[
         ),
     ]
     # The index is sorted by foreign keys, so the left keys of a batch cannot be looked up in it.
-    if reader.batches is None and reader.rows(k.SUBSCRIBERS):
+    if reader.batches is None and reader.about(k.SUBSCRIBERS).rows:
         index = reader.whole(k.SUBSCRIBERS).select(*map(quote, [*to, *pks]))
         rows = rows.join(index.distinct().withColumn(INDEXED, F.lit(True)), [*to, *pks], "left")
         rules.append(

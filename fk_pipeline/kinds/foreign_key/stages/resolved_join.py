@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.outputs import FAILED, quarantined_pairs
-from fk_pipeline.effects import Counts, Effect, Messages, Reader, Reject, ReplaceBatches, Report, RowSet, Upsert
+from fk_pipeline.effects import Effect, Reject, ReplaceBatches, Report
 from fk_pipeline.identity import ALONE_QUARANTINED, APPLIED, INSERTED, Side
 from fk_pipeline.kinds.foreign_key import alone
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
@@ -23,8 +23,9 @@ from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import ALONE, NOT_ALONE, REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.rights import answering, validity
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
-from fk_pipeline.kinds.foreign_key.stages.reading import UPSTREAM, ends_of
+from fk_pipeline.kinds.foreign_key.stages.reading import UPSTREAM, ends_of, never_rewritten, unchanged_since
 from fk_pipeline.spec import Column, quote
+from fk_pipeline.stage_input import Counts, Messages, Reader, RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
 
@@ -46,7 +47,7 @@ def resolved_join(read: Reader) -> list[Effect]:
     # The ledger's numbers are read before the responses: later the ledger may describe other responses.
     messages = history.messages(Stage.RESPONSES)
     due = read.of_batches(k.RESPONSES, s.BATCH)
-    if read.lookup_limit(messages.at_most, k.RESOLVED_JOIN) >= messages.at_most or read.evaluator.isolating:
+    if read.limits.lookup_limit(messages.at_most, k.RESOLVED_JOIN) >= messages.at_most or read.evaluator.isolating:
         return _resolve_by_keys(read, due, messages)
     return _resolve_whole(read, due, messages)
 
@@ -54,8 +55,8 @@ def resolved_join(read: Reader) -> list[Effect]:
 def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[Effect]:
     """Decides few responses, or any number with row-error isolation, with the rows of both sides read by their keys."""
     spec, at_most = read.spec, messages.at_most
-    responses_due = read.cached(due, at_most)
-    unchanged = read.unchanged_since(messages, UPSTREAM, _TABLES)
+    responses_due = read.frames.cached(due, at_most)
+    unchanged = unchanged_since(read, messages, UPSTREAM, _TABLES)
     pks, stood = {name: name for name in k.pk_names(spec)}, k.stands_by(spec)
     # The store is opened before the changelog, which then has every row that the store points to.
     store = None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, responses_due, pks, needed=[s.HASH, s.OWNER])
@@ -72,28 +73,31 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         spec,
         carry=True,
     )
-    kept = read.cached(decided, at_most)
+    kept = read.frames.cached(decided, at_most)
     counts, writing = _tally(kept, spec)
-    if read.names_keys(k.RESOLVED_JOIN, writing) and not spec.computes:
+    if read.limits.names_keys(k.RESOLVED_JOIN, writing) and not spec.computes:
         # Many rows are computed only while they are written; their keys are known before that.
         chosen = resolver.rows_to_write(kept.frame, spec, once=True)
-        rows = read.planned(resolver.rows_changed(chosen, spec), writing, cached=kept.cached)
-        keys, once = alone.result_key(chosen, spec), _once(read, counts, at_most)
-        upsert = Upsert(k.RESOLVED_JOIN, rows, writing, s.DELETED, keys, once)
+        keys, unique, rows = (
+            alone.result_key(chosen, spec),
+            _once(read, counts, at_most),
+            resolver.rows_changed(chosen, spec),
+        )
+        planned = read.frames.planned(rows, writing, cached=kept.cached, keys=keys, unique=unique)
         lonely = alone.by_keys(read, kept) if spec.outer else None
         told = _alone_counts(lonely)
         return [
             Report(_with(counts, told)),
             _stored_verdicts(kept, counts),
-            *alone.added(read, upsert, lonely, _total(told)),
+            *alone.written(read, planned, lonely, _total(told)),
         ]
     effects: list[Effect] = []
     changed: RowSet | None = None
     if writing:
         chosen = resolver.rows_to_write(kept.frame, spec, _once(read, counts, at_most))
-        changed = read.cached(resolver.rows_changed(chosen, spec, read.evaluator), _rows_of(spec) * writing)
+        changed = read.frames.cached(resolver.rows_changed(chosen, spec, read.evaluator), _rows_of(spec) * writing)
     if read.evaluator.isolating and changed is not None:
-        kept = read.cached(resolver.refused_pairs(kept.frame, changed.frame, spec), at_most)
+        kept = read.frames.cached(resolver.refused_pairs(kept.frame, changed.frame, spec), at_most)
         counts, _ = _tally(kept, spec)
     lonely = alone.by_keys(read, kept) if spec.outer else None
     told = _alone_counts(lonely)
@@ -102,8 +106,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
             changed.compute()  # an expression that fails must fail before anything is committed
         effects.append(_refused(read, kept, counts, lonely, told))
     effects += [Report(_with(counts, told)), _stored_verdicts(kept, counts)]
-    written = None if changed is None else Upsert(k.RESOLVED_JOIN, changed, delete_when=s.DELETED)
-    return [*effects, *alone.added(read, written, lonely, _total(told))]
+    return [*effects, *alone.written(read, changed, lonely, _total(told))]
 
 
 def _alone_counts(lonely: RowSet | None) -> Counts:
@@ -151,8 +154,8 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     spec, at_most, right = read.spec, messages.at_most, read.read(k.RIGHT_TABLE)
     ends = ends_of(read)
     right = answering(right, spec, ends)
-    unchanged = read.unchanged_since(messages, UPSTREAM, _TABLES)
-    readable = read.never_rewritten(Stage.LEFT_CHANGELOG)
+    unchanged = unchanged_since(read, messages, UPSTREAM, _TABLES)
+    readable = never_rewritten(read, Stage.LEFT_CHANGELOG, k.LEFT_CHANGELOG)
     closed = ends.horizon is not None
     first = unchanged and readable and not closed and _is_first_result(read)
     log = read.read(k.LEFT_CHANGELOG)
@@ -165,8 +168,8 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
         spec,
     )
     # Where no join is needed, deciding again costs less than caching the decisions.
-    joins = not (unchanged and readable) or bool(read.rows(k.RESOLVED_JOIN))
-    kept = read.cached(decided, at_most) if joins else read.planned(decided, at_most)
+    joins = not (unchanged and readable) or bool(read.about(k.RESOLVED_JOIN).rows)
+    kept = read.frames.cached(decided, at_most) if joins else read.frames.planned(decided, at_most)
     counts, writing = _tally(kept, spec)
     lonely = alone.of_all(read, kept.frame, right) if spec.outer else None
     told = _alone_counts(lonely)
@@ -175,21 +178,20 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
         effects.append(Reject(None, 0, "join"))
     effects.append(_stored_verdicts(kept, counts))
     if not writing:
-        return [*effects, *alone.added(read, None, lonely, _total(told))]
+        return [*effects, *alone.written(read, None, lonely, _total(told))]
     chosen = resolver.rows_to_write(kept.frame, spec, _once(read, counts, at_most))
     if first:
         rows = resolver.first_rows(with_content(log, spec, Side.LEFT), right, spec)
     else:
         rows = _with_rows(read, chosen, writing, right)
     changes = resolver.rows_changed(rows, spec)
-    if first and not read.fits_memory(k.RIGHT_TABLE):
+    if first and not read.limits.fits_memory(k.RIGHT_TABLE):
         # Spark has sorted the left rows by their foreign keys; they are written in the order of their own keys.
         changes = changes.sortWithinPartitions(*map(quote, k.pk_names(spec)))
     most = 1 if first else _rows_of(spec)
     keys = None if first or most > 1 else alone.result_key(chosen, spec)
-    planned = read.planned(changes, most * writing)
-    upsert = Upsert(k.RESOLVED_JOIN, planned, delete_when=s.DELETED, keys=keys)
-    return [*effects, *alone.added(read, upsert, lonely, _total(told))]
+    planned = read.frames.planned(changes, most * writing, keys=keys)
+    return [*effects, *alone.written(read, planned, lonely, _total(told))]
 
 
 def _rows_of(spec: ForeignKeySpec) -> int:
@@ -207,7 +209,7 @@ def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFr
             only in the files of the batches.
     """
     spec, log = read.spec, k.LEFT_CHANGELOG
-    holes = [s.HOLES] if s.HOLES in read.table_of(log).names else []
+    holes = [s.HOLES] if s.HOLES in read.about(log).declared.names else []
     needed = [s.BATCH, s.DELETED, s.HASH, *holes, *_names(spec.left.columns)]
     if not owners_hold:
         return read.with_keys(log, responses_due, k.left_keys(spec), needed=needed)
@@ -223,9 +225,9 @@ def _left_rows(read: Reader, responses_due: RowSet, owners_hold: bool) -> DataFr
 def _older(read: Reader, responses_due: RowSet) -> RowSet:
     """Returns the responses about left rows that other batches own."""
     if responses_due.local is not None:
-        return responses_due.but(s.OWNER, *map(int, read.known))
+        return responses_due.but(s.OWNER, *map(int, read.history.known))
     of_these = F.coalesce(F.expr(read.batches.predicate(s.OWNER)), F.lit(False))
-    older = read.cached(responses_due.frame.where(~of_these), None)
+    older = read.frames.cached(responses_due.frame.where(~of_these), None)
     older.at_most = min(older.at_most, responses_due.at_most)
     return older
 
@@ -233,18 +235,25 @@ def _older(read: Reader, responses_due: RowSet) -> RowSet:
 def _with_rows(read: Reader, decided: DataFrame, at_most: int, right: DataFrame) -> DataFrame:
     """Returns decided responses with both rows; left rows that the batches own are looked up only in these batches."""
     spec, log = read.spec, k.LEFT_CHANGELOG
-    if read.history.never_did(Stage.LEFT_CHANGELOG, "rows") and at_most > read.rows(log) // 2:
+    if read.history.never_did(Stage.LEFT_CHANGELOG, "rows") and at_most > read.about(log).rows // 2:
         return resolver.with_rows(decided, read.read(log), right, spec)
     of_these = decided.where(read.batches.predicate(s.OWNER))
-    older = _older(read, read.planned(decided, at_most))
+    older = _older(read, read.frames.planned(decided, at_most))
     stored = read.with_keys(log, older, k.left_keys(spec), needed=[s.BATCH, *_names(spec.left.columns)])
     near = resolver.with_rows(of_these, read.of_batches(log, s.BATCH), right, spec)
     return near.unionByName(resolver.with_rows(older.frame, stored, right, spec))
 
 
 def _is_first_result(read: Reader) -> bool:
-    """Returns whether every row of the left changelog is the current one of its key and the result is still empty."""
-    return read.has_one_version_per_key(Stage.LEFT_CHANGELOG, k.SUBSCRIPTION_STORE) and not read.rows(k.RESOLVED_JOIN)
+    """Returns whether every row of the left changelog is the current one of its key and the result is still empty.
+
+    So it is if the changelog has the rows of these batches only, as many as the store has keys, and no truncate.
+    """
+    tables = read.about(k.LEFT_CHANGELOG), read.about(k.SUBSCRIPTION_STORE)
+    if not read.history.has_every_row(Stage.LEFT_CHANGELOG) or not all(table.is_newest for table in tables):
+        return False
+    log, store = (table.rows for table in tables)
+    return read.history.rows_read(Stage.LEFT_CHANGELOG) == log == store and not read.about(k.RESOLVED_JOIN).rows
 
 
 def _once(read: Reader, counts: Counts, at_most: int) -> bool:
@@ -252,7 +261,7 @@ def _once(read: Reader, counts: Counts, at_most: int) -> bool:
 
     A run that had lost its lease may have written responses twice; then there are more than the ledger counts.
     """
-    return len(read.known) == 1 and _total(counts) == at_most
+    return len(read.history.known) == 1 and _total(counts) == at_most
 
 
 def _stored_verdicts(decided: RowSet, counts: Counts) -> Effect:
@@ -261,7 +270,7 @@ def _stored_verdicts(decided: RowSet, counts: Counts) -> Effect:
     It precedes the write of the result: after a crash between the two, the same verdicts are decided again.
     """
     number = sum(n for found in counts.values() for name, n in found.items() if name not in resolver.IMPLIED)
-    return ReplaceBatches(k.VERDICTS, decided.but(k.VERDICT, *resolver.IMPLIED), number)
+    return ReplaceBatches(k.VERDICTS, decided.but(k.VERDICT, *resolver.IMPLIED).bounded(number))
 
 
 def _tally(decided: RowSet, spec: ForeignKeySpec) -> tuple[Counts, int]:

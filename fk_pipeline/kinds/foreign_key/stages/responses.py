@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.effects import CountBy, Effect, Reader, ReplaceBatches
+from fk_pipeline.effects import CountBy, Effect, ReplaceBatches
 from fk_pipeline.identity import APPLIED, INSERTED
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
@@ -22,6 +22,7 @@ from fk_pipeline.kinds.foreign_key.stages.reading import (
     subscription_columns,
 )
 from fk_pipeline.spec import quote
+from fk_pipeline.stage_input import Reader
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
 
@@ -35,11 +36,11 @@ def responses(read: Reader) -> list[Effect]:
     subscriptions, right, at_most = _responding(read, ends)
     due = due_responses(subscriptions, right, read.spec, read.batches, ends)
     expected = UNKNOWN if ends.changed else read.history.propagated(Stage.SUBSCRIPTION_STORE)
-    is_guess = not read.rows(k.SUBSCRIBERS)  # the index tells how many there are at most
-    if is_guess and expected + touched_by_responses(read) <= read.few < at_most:
-        rows = read.cached(due, None)  # the driver writes few rows and counts them; Spark takes longer
+    is_guess = not read.about(k.SUBSCRIBERS).rows  # the index tells how many there are at most
+    if is_guess and expected + touched_by_responses(read) <= read.limits.in_driver < at_most:
+        rows = read.frames.cached(due, None)  # the driver writes few rows and counts them; Spark takes longer
     else:
-        rows = read.planned(due, at_most)
+        rows = read.frames.planned(due, at_most)
     return [ReplaceBatches(k.RESPONSES, rows, counted=CountBy(s.BATCH, s.CAUSE, "{}-driven".format))]
 
 
@@ -53,21 +54,21 @@ def _responding(read: Reader, ends: Ends) -> tuple[DataFrame, DataFrame, int]:
     asking, changing = map(read.history.propagated, UPSTREAM)
     if ends.changed:  # they concern every key
         changing = UNKNOWN
-    if max(asking, changing) > read.lookup_limit(min(asking + changing, UNKNOWN), k.SUBSCRIPTION_STORE):
-        return subscriptions, rights, 2 * read.rows(k.SUBSCRIPTION_STORE)
+    if max(asking, changing) > read.limits.lookup_limit(min(asking + changing, UNKNOWN), k.SUBSCRIPTION_STORE):
+        return subscriptions, rights, 2 * read.about(k.SUBSCRIPTION_STORE).rows
     batches, keys = read.batches, k.right_keys(read.spec)
     asked = due_subscriptions(read.of_batches(k.SUBSCRIPTION_STORE, s.APPLIED_IN), batches)
-    asks = read.cached(asked.select(*map(quote, subscription_columns(read.spec))), asking)
+    asks = read.frames.cached(asked.select(*map(quote, subscription_columns(read.spec))), asking)
     rows, at_most = asks.frame, asking
     versions = answer_columns(read.spec)
     rights = read.with_keys(k.RIGHT_TABLE, asks, keys, needed=versions)
     news = due_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), batches)
-    changed = read.cached(news.select(*map(quote, versions)), changing)
+    changed = read.frames.cached(news.select(*map(quote, versions)), changing)
     if changed.local is None or len(changed.local):
         theirs = changed.frame
         if read.spec.as_of is not None:  # how long they hold, the other versions of their keys tell
             same = {column: column for column in keys}
-            theirs = read.cached(read.with_keys(k.RIGHT_TABLE, changed, same, needed=versions), None).frame
+            theirs = read.frames.cached(read.with_keys(k.RIGHT_TABLE, changed, same, needed=versions), None).frame
         hearing, more = subscribers_of(read, changed, theirs, ends)
         rows, at_most = rows.unionByName(hearing).dropDuplicates(k.pk_names(read.spec)), min(at_most + more, UNKNOWN)
         rights = rights.unionByName(theirs).dropDuplicates([*k.keys_of(read.spec, k.RIGHT_TABLE).keys])
@@ -77,5 +78,5 @@ def _responding(read: Reader, ends: Ends) -> tuple[DataFrame, DataFrame, int]:
 
 def touched_by_responses(read: Reader) -> int:
     """Returns about how many rows of the result the changed right rows concern: a few right rows may concern all."""
-    store, right = read.rows(k.SUBSCRIPTION_STORE), read.rows(k.RIGHT_TABLE)
+    store, right = read.about(k.SUBSCRIPTION_STORE).rows, read.about(k.RIGHT_TABLE).rows
     return read.history.propagated(Stage.RIGHT_TABLE) * store // max(1, right)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.state import state_effects
 from fk_pipeline.blocks.versions import OUTCOME
-from fk_pipeline.effects import Effect, Reader, RowSet
+from fk_pipeline.effects import Effect
 from fk_pipeline.errors import FanOutError
 from fk_pipeline.identity import LATE, Side
 from fk_pipeline.kinds.foreign_key import tables as k
@@ -22,6 +22,7 @@ from fk_pipeline.kinds.foreign_key.rights import Ends
 from fk_pipeline.kinds.foreign_key.stages.reading import ends_of, subscribers_of
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.settings import FAN_OUT_WITHIN_BUDGET
+from fk_pipeline.stage_input import Reader, RowSet
 
 
 def right_table(read: Reader) -> list[Effect]:
@@ -46,10 +47,10 @@ def _within_budget(read: Reader, rows: RowSet) -> RowSet:
         FanOutError: a batch would touch more rows and is not approved.
     """
     spec, budget = read.spec, read.history.limit(FAN_OUT_WITHIN_BUDGET)
-    if budget is None or not read.rows(k.SUBSCRIPTION_STORE):
+    if budget is None or not read.about(k.SUBSCRIPTION_STORE).rows:
         return rows
-    kept, store = read.cached(rows.frame, rows.at_most), read.read(k.SUBSCRIPTION_STORE)
-    if kept.local is not None and read.rows(k.SUBSCRIBERS) and spec.as_of is None:
+    kept, store = read.frames.cached(rows.frame, rows.at_most), read.read(k.SUBSCRIPTION_STORE)
+    if kept.local is not None and read.about(k.SUBSCRIBERS).rows and spec.as_of is None:
         store, _ = subscribers_of(read, kept, kept.frame, Ends())
     versions = None
     if spec.as_of is not None:
