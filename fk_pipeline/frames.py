@@ -18,8 +18,8 @@ def empty(session: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFram
 
     Unlike `createDataFrame` it starts no Python worker.
     """
-    nulls = [f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns]
-    return session.range(1).selectExpr(*nulls).limit(0)  # the planner of Spark removes joins with a LIMIT of 0
+    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns)
+    return session.sql(f"SELECT {nulls} LIMIT 0")  # the planner of Spark removes joins with a LIMIT of 0
 
 
 def sql_over(frames: Mapping[str, DataFrame], text: Callable[[Mapping[str, str]], str]) -> DataFrame:

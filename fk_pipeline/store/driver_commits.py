@@ -25,6 +25,7 @@ class DriverCommits:
     def __init__(self, tables: StoredTables) -> None:
         self._tables, self._logs, self._sizes = tables, tables.logs, tables.sizes
         self._writer, self._marked = DriverWriter(tables.logs, tables.sizes), MarkedWriter(tables.logs, tables.sizes)
+        self._types: dict[tuple[tuple[str, str], ...], pa.Schema] = {}
 
     def may_append(self, table: Table, number: int) -> bool:
         """Returns whether the driver may append so many rows to a table, or create it with them."""
@@ -149,4 +150,7 @@ class DriverCommits:
         return True
 
     def _columns(self, table: Table) -> pa.Schema:
-        return arrow_columns(empty(self._tables.session, table.columns).schema)
+        """Returns the columns of a table with the types that Spark gives them, which it is asked for once."""
+        if table.columns not in self._types:
+            self._types[table.columns] = arrow_columns(empty(self._tables.session, table.columns).schema)
+        return self._types[table.columns]

@@ -64,7 +64,8 @@ class Materialised:
             wanted, schema = _nullable(frame)
             rows = (wanted.limit(max(0, few + 1)) if at_most is None else wanted).toArrow()
             if at_most is not None or len(rows) <= few:
-                return cls(frame.sparkSession.createDataFrame(rows, schema), local=rows)
+                session = frame.sparkSession
+                return cls(lambda: session.createDataFrame(rows, schema), local=rows)
         kept = cls(frame.persist(), UNKNOWN if at_most is None else at_most, cached=True)
         kept._persisted = kept.frame
         return kept
@@ -109,8 +110,11 @@ class Materialised:
         rows = self.local.filter(mask(self.local))
         if len(rows) == len(self.local):
             return self
-        # PySpark cannot create structs from an empty table.
-        frame = self.frame.sparkSession.createDataFrame(rows, self.frame.schema) if len(rows) else self.frame.limit(0)
+
+        def frame() -> DataFrame:  # PySpark cannot create structs from an empty table
+            whole = self.frame
+            return whole.sparkSession.createDataFrame(rows, whole.schema) if len(rows) else whole.limit(0)
+
         return Materialised(frame, local=rows, unique=self.unique)
 
     def compute(self) -> None:
@@ -131,9 +135,10 @@ def _nullable(frame: DataFrame) -> tuple[DataFrame, T.StructType]:
     Arrow refuses a null struct whose fields are declared not null.
     """
     schema = frame.schema.toNullable()
-    if all(one.dataType == other.dataType for one, other in zip(frame.schema.fields, schema.fields, strict=True)):
-        return frame, schema
-    return frame.select(*[F.col(quote(f.name)).cast(f.dataType).alias(f.name) for f in schema.fields]), schema
+    pairs = zip(frame.schema.fields, schema.fields, strict=True)
+    # Each cast is some calls to the JVM: only what differs is cast.
+    casts = {f.name: F.col(quote(f.name)).cast(f.dataType) for was, f in pairs if was.dataType != f.dataType}
+    return (frame.withColumns(casts) if casts else frame), schema
 
 
 def counted(frame: DataFrame, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:

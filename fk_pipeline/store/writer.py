@@ -77,14 +77,14 @@ class TableWriter:
         """
         rows, by = effect.rows, effect.counted
         if by is None:
-            self._replace(rows.frame, effect, rows.at_most, rows.local)
+            self._replace(rows, effect)
             return {}
         if rows.at_most <= self.read.limits.in_driver:
-            computed = self.read.frames.cached(rows.frame, rows.at_most)
+            computed = rows if rows.local is not None else self.read.frames.cached(rows.frame, rows.at_most)
             groups = computed.counts(by.batch, by.column)
-            self._replace(computed.frame, effect, sum(map(_sum, groups.values())), computed.local)
+            self._replace(computed, effect)
         else:
-            self._replace(rows.frame, effect, rows.at_most, None)
+            self._replace(rows, effect)
             written = self.warehouse.read(self.read.table_of(effect.table), where=[Within(by.batch, self.batches)])
             groups = counted(written, by.batch, by.column)
         return _named(groups, by)
@@ -122,7 +122,7 @@ class TableWriter:
         changed = sum(n for _, n in values)
         if changed:
             if effect.table in self.indexes:
-                self._add_to_index(effect.table, computed.frame, changed)
+                self._add_to_index(effect.table, computed, changed)
             written = (computed.but(by.column, *by.unwritten) if by.unwritten else computed).bounded(changed)
             if not {value for value, _ in values} <= {*by.new} or not self._insert(effect, written):
                 self._merge(effect, written)
@@ -156,65 +156,66 @@ class TableWriter:
         named = self.warehouse.read(table).withColumn(by.column, F.expr(by.first))
         return _named(counted(named, by.stored, by.column), by)
 
-    def _add_to_index(self, state: str, rows: DataFrame, changed: int) -> None:
+    def _add_to_index(self, state: str, rows: RowSet, changed: int) -> None:
         """Adds the entries of new rows of a large state to its index, before the state is written.
 
         So after a crash the index may have too many entries, but never too few.
         """
-        index = self.indexes[state]
-        entries = index.entries(rows)
+        index, stored, number = self.indexes[state], 0, changed
         if not self.read.rows(index.table):
             stored = self.read.rows(state)
             if stored + changed < self.sizes.indexed_rows:
                 return
-            entries = entries.unionByName(index.entries(self.read.read(state)))
-            changed += stored
-        self._append_entries(index, entries, changed)
+        entries = index.entries(rows.frame)
+        if stored:
+            entries, number = entries.unionByName(index.entries(self.read.read(state))), changed + stored
+        self._append_entries(index, entries, number)
 
     def _append_entries(self, index: Index, entries: DataFrame, number: int) -> None:
         ordered = clustered(entries, index.keys, number, self.sizes)
-        self._append(ordered, self.read.table_of(index.table), number)
+        self._append(self.read.frames.planned(ordered, number), self.read.table_of(index.table))
 
-    def _append(self, frame: DataFrame, table: Table, number: int, local: pa.Table | None = None) -> None:
-        """Appends rows to a table: at most `number` rows, or `local`, the rows that are already in the driver."""
-        rows = self._in_driver(frame, table, number, local)
-        if rows is not None:
-            self.driver.append(rows, table, self.info)
+    def _append(self, rows: RowSet, table: Table) -> None:
+        """Appends rows to a table."""
+        local = self._in_driver(rows, table)
+        if local is not None:
+            self.driver.append(local, table, self.info)
         else:
-            self.warehouse.append(frame, table, self.info)
+            self.warehouse.append(self._in_one_file_if_few(rows), table, self.info)
         self._committed(table)
 
-    def _in_driver(self, frame: DataFrame, table: Table, number: int, local: pa.Table | None) -> pa.Table | None:
+    def _in_driver(self, rows: RowSet, table: Table) -> pa.Table | None:
         """Returns rows in the driver if they are few and it may write them to a table; else None."""
-        if not self.driver.may_append(table, number):
+        if not self.driver.may_append(table, rows.at_most):
             return None
-        if local is None and number <= self.read.limits.in_driver:
-            return self.read.frames.cached(frame, number).local
-        return local
+        if rows.local is None and rows.at_most <= self.read.limits.in_driver:
+            return self.read.frames.cached(rows.frame, rows.at_most).local
+        return rows.local
 
-    def _replace(self, frame: DataFrame, effect: ReplaceBatches, number: int, local: pa.Table | None) -> None:
+    def _in_one_file_if_few(self, rows: RowSet) -> DataFrame:
+        return rows.frame.coalesce(1) if rows.at_most <= self.read.limits.in_driver else rows.frame
+
+    def _replace(self, rows: RowSet, effect: ReplaceBatches) -> None:
         """Replaces the batches in a log; appends if the log cannot have rows of them yet."""
         table = self.read.table_of(effect.table)
-        if number <= self.read.limits.in_driver:
-            frame = frame.coalesce(1)
         if self.first_time:
-            if number:
-                self._append(frame, table, number, local)
+            if rows.at_most:
+                self._append(rows, table)
             return
         where = self.batches.predicate(s.BATCH)
         if effect.origin:
             where += f" AND {s.SIDE} = '{effect.origin}'"
         if effect.kept:
             where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, effect.kept))})"
-        rows, within = self._in_driver(frame, table, number, local), [Within(s.BATCH, self.batches)]
-        if rows is None or not self.driver.replace(rows, table, where, within, self.info):
-            self.warehouse.replace(frame, table, where, self.info)
+        local, within = self._in_driver(rows, table), [Within(s.BATCH, self.batches)]
+        if local is None or not self.driver.replace(local, table, where, within, self.info):
+            self.warehouse.replace(self._in_one_file_if_few(rows), table, where, self.info)
         self._committed(table)
 
     def _merge(self, effect: Upsert, rows: RowSet) -> None:
         """Inserts rows or replaces the rows with their keys, in the way that the planner chooses by their number."""
         table, delete_when, info = self.read.table_of(effect.table), effect.delete_when, self._info(effect)
-        number, unique, with_keys = rows.at_most, rows.unique, rows.frame if rows.keys is None else rows.keys
+        given, number, unique = rows, rows.at_most, rows.unique
         limit, in_driver = self.planner.lookup_limit(number, effect.table), self.read.limits.in_driver
         full, first = self._full, not self.read.rows(table.name)
         if (first or not full) and number <= in_driver and self.driver.may_merge(table, number):
@@ -226,7 +227,7 @@ class TableWriter:
                     self._committed(table)
                     return
         if full:
-            stays = self._rows_that_stay(table, with_keys, number)
+            stays = self._rows_that_stay(table, given)
             frame = rows.frame if unique else rows.frame.dropDuplicates([*table.keys])
             self.warehouse.rewrite(frame, stays, table, info, delete_when=delete_when)
             self._committed(table)
@@ -238,7 +239,7 @@ class TableWriter:
         if keys is not None:
             where = self._key_filter(table, keys)
         elif number <= self.warehouse.nameable(table):
-            keys = with_keys.select(*map(quote, table.keys)).toArrow()
+            keys = _keys_of(given, table).toArrow()
             keys = keys if unique else keys.group_by([*table.keys]).aggregate([])
         if keys is not None and not len(keys):  # the number was an upper bound
             return
@@ -267,16 +268,15 @@ class TableWriter:
             return [Either(tuple(map(tuple, parts)))]
         return self.read.key_filter(table, keys, {k: k for k in table.keys if k not in table.nullable_keys})
 
-    def _rows_that_stay(self, table: Table, with_keys: DataFrame, number: int) -> DataFrame | None:
+    def _rows_that_stay(self, table: Table, replaced: RowSet) -> DataFrame | None:
         """Returns the rows of a table whose keys are not replaced; None if there are none.
 
         The rows keep their order if the keys can be sent to them; otherwise they are sorted by their keys.
         """
-        stored, names = self.warehouse.rows([table]), list(table.keys)
+        stored, number, names = self.warehouse.rows([table]), replaced.at_most, list(table.keys)
         if not stored:
             return None
-        sent = number <= sendable(table, names, self.sizes)
-        keys = with_keys.select(*map(quote, names))
+        sent, keys = number <= sendable(table, names, self.sizes), _keys_of(replaced, table)
         rows, others = self.read.read(table.name), F.broadcast(keys) if sent else keys
         stays = join_by_key(rows, others, names, "left_anti", nullable=bool(table.nullable_keys))
         if number >= stored and stays.isEmpty():
@@ -298,8 +298,9 @@ class TableWriter:
             self.versions[table.name] = version
 
 
-def _sum(groups: Mapping[tuple[str, ...], int]) -> int:
-    return sum(groups.values())
+def _keys_of(rows: RowSet, table: Table) -> DataFrame:
+    """Returns the key columns of rows, by the cheaper way to compute them."""
+    return (rows.frame if rows.keys is None else rows.keys).select(*map(quote, table.keys))
 
 
 def _named(groups: Mapping[int, Mapping[tuple[str, ...], int]], by: CountBy) -> Counts:
