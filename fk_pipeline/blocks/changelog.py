@@ -6,7 +6,7 @@ state (`with_content`). Late events are kept here; the state decides which versi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -24,6 +24,9 @@ from fk_pipeline.spec.failing import STOPPING, Evaluator
 from fk_pipeline.spec.formats import COMMITTED_AT
 from fk_pipeline.spec.sql import parse_expression, text
 from fk_pipeline.store import schemas as s
+
+RECORD = "_fk_record"
+"""Struct: the record that a row of a changelog comes from."""
 
 
 def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING) -> DataFrame:
@@ -155,11 +158,21 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
         side: the side of the records.
         generations: per batch, the generation of its partition.
     """
+    return _rows(records.where("last"), spec, side, generations)
+
+
+def with_records(records: DataFrame, spec: PipelineSpec, side: Side, generations: Mapping[int, int]) -> DataFrame:
+    """Returns `changelog`'s row of every record, also of one that is not the last, beside it: `RECORD`, as a struct."""
+    return _rows(records.selectExpr("*", f"STRUCT(*) AS {RECORD}"), spec, side, generations, [RECORD])
+
+
+def _rows(
+    records: DataFrame, spec: PipelineSpec, side: Side, generations: Mapping[int, int], beside: Sequence[str] = ()
+) -> DataFrame:
+    """Returns the row of a changelog that each record would be, with some of its columns beside."""
     side_spec = spec.side(side)
-    generation = F.lit(0)
-    for batch, number in generations.items():
-        if number:
-            generation = F.when(F.col("batch") == batch, number).otherwise(generation)
+    rewritten = [f"WHEN {int(batch)} THEN {int(number)}" for batch, number in generations.items() if number]
+    generation = f"CASE batch {' '.join(rewritten)} ELSE 0 END" if rewritten else "0"
     keys = [f"IF(kind = '{TRUNCATE}', NULL, {sql}) AS {quote(key)}" for key, sql in key_of_record(side_spec).items()]
     values = [f"IF(deleted, NULL, row.{c.quoted}) AS {c.quoted}" for c in side_spec.value_columns]
     lacking = []
@@ -171,21 +184,18 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
             f"IF(holes IS NULL OR old_key IS NULL, NULL, STRUCT(sequence, old_key AS key)) AS {s.OLD_KEY}",
             f"{PLACE} AS {AT}",
         ]
-    rows = (
-        records.where("last")
-        .withColumn("generation", generation)
-        .selectExpr(
-            f"batch AS {s.BATCH}",
-            f"generation AS {s.GENERATION}",
-            f"sequence AS {s.SEQUENCE}",
-            f"op AS {s.OP}",
-            f"deleted AS {s.DELETED}",
-            f"events AS {s.EVENTS}",
-            f"file AS {s.FILE}",
-            *lacking,
-            *keys,
-            *values,
-        )
+    rows = records.selectExpr(
+        f"batch AS {s.BATCH}",
+        f"{generation} AS {s.GENERATION}",
+        f"sequence AS {s.SEQUENCE}",
+        f"op AS {s.OP}",
+        f"deleted AS {s.DELETED}",
+        f"events AS {s.EVENTS}",
+        f"file AS {s.FILE}",
+        *lacking,
+        *keys,
+        *values,
+        *beside,
     )
     return hashed(rows, spec, side)
 

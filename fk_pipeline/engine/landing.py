@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.changelog import changelog, evaluate, key_of_record, mark_last, mark_only
+from fk_pipeline.blocks.changelog import changelog, evaluate, key_of_record, mark_last, mark_only, with_records
 from fk_pipeline.blocks.drift import DRIFT, Watch
 from fk_pipeline.blocks.holes import packed
 from fk_pipeline.cdc.names import linked, real, strange
@@ -28,13 +28,14 @@ from fk_pipeline.engine.landed_counts import (
     count_records,
     written,
 )
+from fk_pipeline.engine.landed_rows import LandedRows
 from fk_pipeline.engine.stage_reader import StageReader
 from fk_pipeline.errors import LandingError, StageError
-from fk_pipeline.identity import APPLIED, EXPIRED, INSERTED, LATE, SILENT, LandedFile, Side, ranges_sql
+from fk_pipeline.identity import APPLIED, EXPIRED, INSERTED, LATE, SILENT, BatchId, LandedFile, Side, ranges_sql
 from fk_pipeline.spec import PipelineSpec, quote
 from fk_pipeline.spec.places import landing_path, relative
 from fk_pipeline.spec.sql import text
-from fk_pipeline.stage_input import Counts
+from fk_pipeline.stage_input import Counts, RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.fields import NOT_COMPARED
 from fk_pipeline.store.sizes import UNKNOWN, Sizes
@@ -146,33 +147,45 @@ class Landing:
 
     def _bring(self) -> list[Effect]:
         """Returns the effects that replace the stored rows of the batches with the rows of the files."""
-        lines, records = self._counted()
-        counts, declared = self.counts, self.declared
-        refusals.refuse_truncates(self.spec, self.side, records, counts)
-        refusals.refuse_cut_off(self.spec, self.side, records, counts)
+        landed = self._counted()
+        counts = self.counts
+        refusals.refuse_truncates(self.spec, self.side, landed, counts)
+        refusals.refuse_cut_off(self.spec, self.side, landed, counts)
         self._notes += refusals.about_other_tables(self.spec, self.side, counts)
         self._notes += refusals.about_rounded(self.spec, self.side, counts)
         self._notes += refusals.about_keys_that_may_change(self.spec, self.side, counts)
         self._warnings += self._second_snapshots()
-        log = changelog(records, self.spec, self.side, self.read.generations)
-        rejected = records.where(f"kind = '{BAD}'")
-        if format_of(declared).has_holes:
-            if sum(c.get("holes", 0) for c in counts.values()):
-                filled = filled_rows(self.read, self.side, log, records, counts, self.kept)
-                log = filled.rows
-                for batch, number in filled.unresolved.items():
-                    counts[batch]["unresolved"] = number
-                if any(filled.failing.values()):
-                    count_failing(counts, filled.failing)
-                    rejected = rejected.unionByName(self._failed_once_filled(records, filled.failed))
-            log = packed(log)
-        bad = sum(c.get("quarantined", 0) for c in counts.values())
-        rows = self.read.frames.planned(self._as_folded(log), sum(c["rows"] for c in counts.values()))
+        rows, failing = self._rows(landed)
+        bad, rejected = sum(c.get("quarantined", 0) for c in counts.values()), None
+        if bad:
+            records = landed.records.where(f"kind = '{BAD}'")
+            rejected = self._bad(landed.lines, records if failing is None else records.unionByName(failing))
         return [
-            Reject(self._bad(lines, rejected) if bad else None, bad, self.side),
+            Reject(rejected, bad, self.side),
             ReplaceBatches(self.log, rows, kept=self.kept),
             Report(counts, self._notes, self._warnings),
         ]
+
+    def _rows(self, landed: LandedRows) -> tuple[RowSet, DataFrame | None]:
+        """Returns the rows of the changelog, and the records that fail once their unavailable values are filled."""
+        counts, folded = self.counts, self._folded()
+        has_holes, failing = format_of(self.declared).has_holes, None
+        holes = has_holes and any(c.get("holes") for c in counts.values())
+        if landed.log is not None and not holes and not folded:
+            return landed.log, None
+        records = landed.records
+        log = changelog(records, self.spec, self.side, self.read.generations)
+        if holes:
+            filled = filled_rows(self.read, self.side, log, records, counts, self.kept)
+            log = filled.rows
+            for batch, number in filled.unresolved.items():
+                counts[batch]["unresolved"] = number
+            if any(filled.failing.values()):
+                count_failing(counts, filled.failing)
+                failing = self._failed_once_filled(records, filled.failed)
+        log = packed(log) if has_holes else log
+        rows = self._as_folded(log, folded) if folded else log
+        return self.read.frames.planned(rows, sum(c["rows"] for c in counts.values())), failing
 
     @property
     def _precedes(self) -> str | None:
@@ -207,8 +220,8 @@ class Landing:
             f"COALESCE(value, '') AS {s.RAW}",
         )
 
-    def _counted(self) -> tuple[DataFrame, DataFrame]:
-        """Returns the lines of the files with their place, and the records with a mark on the last one of each key."""
+    def _counted(self) -> LandedRows:
+        """Returns the records, with a mark on the last one of each key, after they were counted."""
         read, side, files, counts = self.read, self.side, self._files, self.counts
         unreadable = {path: found.unreadable for path, found in self._looked.items() if found.unreadable is not None}
         paths = [file.path for group in files.values() for file in group]
@@ -219,38 +232,45 @@ class Landing:
             for row in found_lines.corrected.groupBy("batch").count().collect():
                 counts[row["batch"]]["corrected"] = row["count"]
         watch = Watch(self.spec, self.ledger, self.stage)
-        landed = [file for group in files.values() for file in group]
-        many = are_many(self.spec, side, landed, read.limits.sizes, self._looked)
+        of_files = [file for group in files.values() for file in group]
+        many = are_many(self.spec, side, of_files, read.limits.sizes, self._looked)
         if many:
             watch.learn(found_lines.parsed)
         parsed = watch.marked(found_lines.parsed)
         records = self._records(parsed)
         found = self._survey(parsed) if many and not unreadable else None
         if found is not None:
-            records = mark_only(records)
+            landed = LandedRows(found_lines.lines, read.frames.planned(mark_only(records), UNKNOWN))
         else:
-            kept = read.frames.cached(mark_last(records, self.spec, side), UNKNOWN if many else None)
-            records = kept.frame
-            counted = kept.counts("batch", *RecordGroup._fields)
+            last = mark_last(records, self.spec, side)
+            computed = read.frames.cached(last, UNKNOWN) if many else read.frames.cached(self._with_rows(last), None)
+            landed = LandedRows(found_lines.lines, computed)
+            counted = landed.counts("batch", *RecordGroup._fields)
             found = {batch: {RecordGroup(*by): n for by, n in groups.items()} for batch, groups in counted.items()}
         if None in found:
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(read.batches))
         for batch, groups in found.items():
             count_records(counts[batch], groups)
         drifts = any(map(any_drifted, found.values()))
-        differences = watch.differences(_drifted(records) if drifts else None)
+        differences = watch.differences(_drifted(landed.records) if drifts else None)
         rows = {batch: written(groups) for batch, groups in found.items()}
         lacks = {batch: by_lacking(groups) for batch, groups in found.items()}
         lost = watch.lost(lacks, differences, rows, lambda *of: _names_in(found_lines.parsed, *of))
         self._notes += watch.report(differences, rows, {batch: counts[batch] for batch in found})
         self._warnings += [*watch.warnings(), *lost]
-        return found_lines.lines, records
+        return landed
 
-    def _as_folded(self, log: DataFrame) -> DataFrame:
+    def _with_rows(self, records: DataFrame) -> DataFrame:
+        """Returns records with their rows of the changelog, as it stores them if no value is unavailable."""
+        rows = with_records(records, self.spec, self.side, self.read.generations)
+        return packed(rows) if format_of(self.declared).has_holes else rows
+
+    def _folded(self) -> list[BatchId]:
+        """Returns the batches of the run that stay folded."""
+        return [batch for batch in self.read.history.known if self.ledger.folds.stays_folded(self.stage, batch)]
+
+    def _as_folded(self, log: DataFrame, folded: Sequence[BatchId]) -> DataFrame:
         """Returns the rows of a changelog without those that folding removed: a folded batch stays folded."""
-        folded = [batch for batch in self.read.history.known if self.ledger.folds.stays_folded(self.stage, batch)]
-        if not folded:
-            return log
         keys, old = self.declared.stored_key, ranges_sql(s.BATCH, folded)
         stored = self.read.read(self.log).where(old).select(s.BATCH, *map(quote, keys))
         kept = log.where(old).join(stored, [s.BATCH, *keys], "left_semi")

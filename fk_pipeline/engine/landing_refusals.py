@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fk_pipeline.cdc.records import BAD, OTHER_TABLE, TRUNCATE
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.unreadable import Unreadable
 from fk_pipeline.engine.landed_counts import BY_ARRIVAL, ROUNDED, SNAPSHOT_ROWS
+from fk_pipeline.engine.landed_rows import LandedRows
 from fk_pipeline.engine.unseen_keys import unseen_keys
 from fk_pipeline.errors import LandingError, UnreadableFileError, UnsupportedEventError
 from fk_pipeline.failures import is_from_spark
@@ -54,7 +54,7 @@ def unreadable_snapshot(found: Unreadable, where: str) -> UnreadableFileError:
     )
 
 
-def refuse_cut_off(spec: PipelineSpec, side: Side, records: DataFrame, counts: Counts) -> None:
+def refuse_cut_off(spec: PipelineSpec, side: Side, landed: LandedRows, counts: Counts) -> None:
     """Refuses a snapshot whose last record is bad: it may be cut off, and the rows not read would be deleted.
 
     Raises:
@@ -62,7 +62,7 @@ def refuse_cut_off(spec: PipelineSpec, side: Side, records: DataFrame, counts: C
     """
     if not spec.side(side).is_snapshot or not any(c.get("quarantined") for c in counts.values()):
         return
-    lines, place = records.where(F.col("kind") != TRUNCATE), F.struct("block", "position")
+    lines, place = landed.records.where(F.col("kind") != TRUNCATE), F.struct("block", "position")
     last = lines.groupBy("file").agg(*[F.max_by(name, place).alias(name) for name in ("kind", "reason")])
     found = last.where(F.col("kind") == BAD).first()
     if found is not None:
@@ -74,7 +74,7 @@ def refuse_cut_off(spec: PipelineSpec, side: Side, records: DataFrame, counts: C
         )
 
 
-def refuse_truncates(spec: PipelineSpec, side: Side, records: DataFrame, counts: Counts) -> None:
+def refuse_truncates(spec: PipelineSpec, side: Side, landed: LandedRows, counts: Counts) -> None:
     """Refuses a truncate without a sequence if the side has `sequence_by`: its order among the rows is unknown.
 
     Raises:
@@ -82,7 +82,7 @@ def refuse_truncates(spec: PipelineSpec, side: Side, records: DataFrame, counts:
     """
     if spec.side(side).sequence_by is None or not any(c.get("truncates") for c in counts.values()):
         return
-    truncates = records.where((F.col("kind") == TRUNCATE) & F.col("sequence.value").isNull())
+    truncates = landed.records.where((F.col("kind") == TRUNCATE) & F.col("sequence.value").isNull())
     found = truncates.select("batch").first()
     if found is not None:
         raise UnsupportedEventError(
