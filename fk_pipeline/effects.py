@@ -121,7 +121,7 @@ class Report:
         notes: information for people.
         warnings: probable mistakes in the pipeline file.
         strategy: how the stage goes about it, `incremental` or `full`, and why, if it chooses itself; None: as it
-            chose for its writes (`Reader.lookup_limit`).
+            chose for its writes (`RunLimits.lookup_limit`).
     """
 
     counts: Counts = field(default_factory=dict)

@@ -14,7 +14,7 @@ from fk_pipeline.spec import quote
 
 
 def empty(session: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFrame:
-    """Returns a frame with these columns (name, DDL type) and no rows.
+    """Returns a frame with these columns (name, DDL type), at least one, and no rows.
 
     Unlike `createDataFrame` it starts no Python worker.
     """

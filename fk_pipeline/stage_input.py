@@ -43,11 +43,11 @@ class RowSet(Protocol):
         ...
 
     def but(self, column: str, *values: Any) -> RowSet:
-        """Returns all rows except those with certain values in a column."""
+        """Returns all rows except those with certain values in a column; without `keys`."""
         ...
 
     def only(self, column: str, values: Sequence[Any]) -> RowSet:
-        """Returns the rows with certain values in a column."""
+        """Returns the rows with certain values in a column; without `keys`."""
         ...
 
     def bounded(self, number: int) -> RowSet:
@@ -159,7 +159,10 @@ class History(Protocol):
         ...
 
     def has_every_row(self, stage: str) -> bool:
-        """Returns whether every run of such a stage for any batch succeeded, and none had a truncate."""
+        """Returns whether such a log has every row that its batches brought, and no truncate.
+
+        That is so if every run of the stage, for any batch, succeeded, and none had a truncate.
+        """
         ...
 
     def limit(self, check: str) -> int | None:
@@ -178,6 +181,10 @@ class Frames(Protocol):
         """Computes a frame once for several uses; `at_most`: an upper bound of its rows, None: not known."""
         ...
 
+    def known(self, frame: DataFrame) -> RowSet | None:
+        """Returns the rows of a frame of the reader that was made of rows in the driver; None of any other frame."""
+        ...
+
     def planned(
         self,
         frame: DataFrame,
@@ -187,7 +194,15 @@ class Frames(Protocol):
         keys: DataFrame | None = None,
         unique: bool = True,
     ) -> RowSet:
-        """Returns a frame that is computed when it is written; `cached`: whether its input is cached."""
+        """Returns a frame that is computed when it is written.
+
+        Args:
+            frame: the rows.
+            at_most: an upper bound of their number.
+            cached: whether its input is cached.
+            keys: a frame with their key columns, if it is cheaper to compute than the rows.
+            unique: whether there is one row per key; if not, any of them is written.
+        """
         ...
 
     def held(self, rows: pa.Table, columns: Sequence[tuple[str, str]]) -> RowSet:

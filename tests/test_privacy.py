@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from fk_pipeline.blocks import changelog
 from fk_pipeline.cli.main import app
 from fk_pipeline.definitions import definitions
 from fk_pipeline.engine.fingerprints import fingerprints
@@ -146,7 +147,8 @@ def story(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, **
 
     with monkeypatch.context() as patched:
         patched.setattr(
-            "fk_pipeline.engine.landing.mark_last", lambda records, *_: records.selectExpr("CAST(row.mail AS INT)")
+            "fk_pipeline.engine.landing.mark_last",
+            lambda *of: changelog.mark_last(*of).where("CAST(row.mail AS INT) = 1"),
         )
         with pytest.raises(StageError, match="CAST_INVALID_INPUT") as failed:
             pipeline.run("1", ["left_changelog"])

@@ -124,27 +124,39 @@ def state_effects(
         last = history.last_truncate(log_stage)
         truncated = last is None or last > int(read.batches.first)
     alone = not truncates and not history.was_rewritten(log_stage) and history.is_finished(log_stage)
-    log = read.of_batches(log_name, s.BATCH) if alone else read.read(log_name)
-    log = with_content(log, read.spec, side, read.evaluator)
-    state, at_most = read.read(name), UNKNOWN
+    at_most = UNKNOWN
     if alone:  # the rows of the batches are enough
         at_most = history.rows_read(log_stage)
-        needed = {*keys.values(), *read.about(name).declared.names, *carries, s.BATCH}
-        log = log.select(*[quote(column) for column in log.columns if column in needed])
-        if at_most <= read.limits.lookup_limit(at_most, name):
-            incoming = read.frames.cached(log, at_most)
-            log, state = incoming.frame, read.with_keys(name, incoming, keys)
-        else:
-            state = state.join(keys_as(log, keys), list(keys), "left_semi")
+        log, state = _of_batches(read, side, log_name, name, keys, at_most, carries)
         if truncated:  # by another batch: a row that is older than its truncate, and not in the state, is not inserted
             whole = with_content(read.read(log_name), read.spec, side, read.evaluator)
             newest = last_of(whole.where(F.col(quote(first_key)).isNull()))
             log = log.unionByName(newest.select(*map(quote, log.columns)))
+    else:
+        log = with_content(read.read(log_name), read.spec, side, read.evaluator)
+        state = read.read(name)
     rows = make(log, state, read.spec, read.batches, history.generations(log_stage), truncated).drop(BEFORE)
     all_new = text(first) if first else ""
     counted = CountBy(COUNTED_IN, OUTCOME, stored=s.APPLIED_IN, first=all_new, new=(INSERTED,), unwritten=(LATE,))
     noted, first_effects = note(check(read.frames.planned(rows, at_most)))
     return [*first_effects, Upsert(name, noted, counted=counted)]
+
+
+def _of_batches(
+    read: Reader, side: Side, log_name: str, name: str, keys: Mapping[str, str], at_most: int, carries: Sequence[str]
+) -> tuple[DataFrame, DataFrame]:
+    """Returns the batches' rows of a changelog with their content, and at least the rows of a state with their keys."""
+    rows, looks_up = read.of_batches(log_name, s.BATCH), at_most <= read.limits.lookup_limit(at_most, name)
+    known = read.frames.known(rows) if looks_up and {*keys.values()} <= {*rows.columns} else None
+    if known is not None:  # they are looked up as they are: what follows from them is computed once, with the state
+        return with_content(known.frame, read.spec, side, read.evaluator), read.with_keys(name, known, keys)
+    rows = with_content(rows, read.spec, side, read.evaluator)
+    needed = {*keys.values(), *read.about(name).declared.names, *carries, s.BATCH}
+    rows = rows.select(*[quote(column) for column in rows.columns if column in needed])
+    if looks_up:
+        incoming = read.frames.cached(rows, at_most)
+        return incoming.frame, read.with_keys(name, incoming, keys)
+    return rows, read.read(name).join(keys_as(rows, keys), list(keys), "left_semi")
 
 
 def is_truncated(read: Reader, stage: str, log: str, key: str) -> bool:

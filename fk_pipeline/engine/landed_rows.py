@@ -18,31 +18,33 @@ class LandedRows:
 
     Attributes:
         lines: the lines of the files with their place.
-        log: the rows of the changelog, if they are in the driver; else None.
+        log: the rows of the changelog, if they were computed with the records; else None.
     """
 
-    def __init__(self, lines: DataFrame, computed: RowSet) -> None:
+    def __init__(self, lines: DataFrame, computed: RowSet, *, with_rows: bool) -> None:
         """Takes the records.
 
         Args:
             lines: the lines of the files.
-            computed: the records; or, each with its row of the changelog, what `changelog.with_records` returns.
+            computed: the records.
+            with_rows: whether each has its row of the changelog beside it (`changelog.with_records`).
         """
-        self.lines, self._computed = lines, computed
+        self.lines, self._computed, self._with_rows = lines, computed, with_rows
         self.log: RowSet | None = None
         self._local: pa.Table | None = None
-        rows = computed.local
-        if rows is not None and RECORD in rows.column_names:
-            record = rows[RECORD].combine_chunks()
+        if not with_rows:
+            return
+        log = None
+        if computed.local is not None:
+            record = computed.local[RECORD].combine_chunks()
             self._local = pa.Table.from_arrays(record.flatten(), names=[field.name for field in record.type])
-            log = rows.drop_columns([RECORD]).filter(self._local["last"])
-            self.log = Materialised(lambda: computed.frame.where(f"{RECORD}.last").drop(RECORD), local=log)
+            log = computed.local.drop_columns([RECORD]).filter(self._local["last"])
+        self.log = Materialised(lambda: computed.frame.where(f"{RECORD}.last").drop(RECORD), local=log, cached=True)
 
     @cached_property
     def records(self) -> DataFrame:
         """The records, for Spark."""
-        frame = self._computed.frame
-        return frame.select(f"{RECORD}.*") if RECORD in frame.columns else frame
+        return self._computed.frame.select(f"{RECORD}.*") if self._with_rows else self._computed.frame
 
     def counts(self, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
         """Returns, per batch, the number of records for every combination of values of some columns."""

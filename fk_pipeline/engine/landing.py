@@ -172,7 +172,7 @@ class Landing:
         has_holes, failing = format_of(self.declared).has_holes, None
         holes = has_holes and any(c.get("holes") for c in counts.values())
         if landed.log is not None and not holes and not folded:
-            return landed.log, None
+            return landed.log.bounded(sum(c["rows"] for c in counts.values())), None
         records = landed.records
         log = changelog(records, self.spec, self.side, self.read.generations)
         if holes:
@@ -240,11 +240,12 @@ class Landing:
         records = self._records(parsed)
         found = self._survey(parsed) if many and not unreadable else None
         if found is not None:
-            landed = LandedRows(found_lines.lines, read.frames.planned(mark_only(records), UNKNOWN))
+            once = read.frames.planned(mark_only(records), UNKNOWN)
+            landed = LandedRows(found_lines.lines, once, with_rows=False)
         else:
             last = mark_last(records, self.spec, side)
             computed = read.frames.cached(last, UNKNOWN) if many else read.frames.cached(self._with_rows(last), None)
-            landed = LandedRows(found_lines.lines, computed)
+            landed = LandedRows(found_lines.lines, computed, with_rows=not many)
             counted = landed.counts("batch", *RecordGroup._fields)
             found = {batch: {RecordGroup(*by): n for by, n in groups.items()} for batch, groups in counted.items()}
         if None in found:

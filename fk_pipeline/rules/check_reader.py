@@ -19,7 +19,7 @@ from fk_pipeline.stage_input import RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.history import RunHistory
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.limits import sendable
+from fk_pipeline.store.limits import Limits, sendable
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.reader import ABSENT, TableReader
 from fk_pipeline.store.schemas import Table
@@ -106,6 +106,7 @@ class CheckReader(TableReader):
         """Returns a copy of this reader with some tables at other versions."""
         other = copy(self)
         other.versions = {**self.versions, **versions}
+        other.limits = Limits(self.warehouse, self._tables, other.versions, self.batches)
         # An index was built from its state at this version: it may lack entries for another version.
         states = [self.kind.indexed_by(one) for one in self.kind.tables if one.role is Role.INDEX]
         other.index_fits = all(other.versions[name] == self.versions[name] for name in states)

@@ -67,6 +67,9 @@ class DriverCommits:
     def merge(self, rows: pa.Table, table: Table, info: CommitInfo, *, delete_when: str | None = None) -> bool:
         """Merges rows as `Warehouse.merge` does; returns whether it did (ADR 0030, 0042).
 
+        It does not merge into a table that is too large to be rewritten until that has deletion vectors
+        (`Warehouse.enable_deletion_vectors`).
+
         Args:
             rows: the columns of the table and `delete_when`; one row per key.
             table: the table.

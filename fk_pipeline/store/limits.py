@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec.sql import INTEGERS
@@ -10,7 +11,9 @@ from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Within
-from fk_pipeline.store.tables import StoredTables
+
+if TYPE_CHECKING:
+    from fk_pipeline.store.tables import StoredTables
 
 
 class Limits:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fk_pipeline.contract import StageDef
 from fk_pipeline.identity import BatchRange
@@ -15,7 +16,9 @@ from fk_pipeline.spec.settings import Strategy
 from fk_pipeline.store.limits import Limits, sendable
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import MEASURED, UNKNOWN, Sizes
-from fk_pipeline.store.tables import StoredTables
+
+if TYPE_CHECKING:
+    from fk_pipeline.store.tables import StoredTables
 
 AUTO: Strategy = "auto"
 INCREMENTAL: Strategy = "incremental"

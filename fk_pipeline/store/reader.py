@@ -21,7 +21,7 @@ from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.row_sets import RowSets
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import UNKNOWN
-from fk_pipeline.store.skipping import Between, Condition, Within, among
+from fk_pipeline.store.skipping import Between, Condition, InRange, Within, among
 from fk_pipeline.store.tables import StoredTables
 
 ABSENT = -1
@@ -83,7 +83,22 @@ class TableReader:
 
     def of_batches(self, name: str, column: str) -> DataFrame:
         """Returns the rows of a table with a batch column in the batches; all rows if the reader is for all batches."""
-        return self.read(name, self.within(column))
+        where = self.within(column)
+        rows = self._in_driver(name, where, {}) if where else None
+        if rows is None:
+            return self.read(name, where)
+        table = self._tables[name]
+        return self.frames.in_hand(rows, table, table.names, broadcast=False)
+
+    def _in_driver(self, name: str, where: Sequence[InRange], keys: Mapping[str, pa.ChunkedArray]) -> pa.Table | None:
+        """Returns the rows of a table that meet some conditions, if they are few and the driver may read them."""
+        self.pin(name)
+        version, table = self.versions.get(name, ABSENT), self._tables[name]
+        if version == ABSENT:
+            return None
+        at_most = replace(self.warehouse.sizes, found_bytes=self.warehouse.sizes.driver_bytes)
+        rows = self.warehouse.look_up(table, version, keys, table.names, where, at_most)
+        return rows if rows is not None and len(rows) <= self.limits.in_driver else None
 
     def in_range(
         self,
@@ -104,17 +119,8 @@ class TableReader:
         """
         table = self._tables[name]
         where = [Between.of(table, column, low, high)]
-        self.pin(name)
-        version = self.versions.get(name, ABSENT)
-        if version == ABSENT:
-            return self.read(name)
-        at_most = replace(self.warehouse.sizes, found_bytes=self.warehouse.sizes.driver_bytes)
-        rows = self.warehouse.look_up(table, version, keys or {}, table.names, where, at_most)
-        return (
-            self.read(name, where)
-            if rows is None or len(rows) > self.limits.in_driver
-            else self.frames.in_hand(rows, table, table.names)
-        )
+        rows = self._in_driver(name, where, keys or {})
+        return self.read(name, where) if rows is None else self.frames.in_hand(rows, table, table.names)
 
     def greatest(self, name: str, column: str) -> int | None:
         """Returns the greatest value of such a column; None if it has none. Reads only files that may have it."""

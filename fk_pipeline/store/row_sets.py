@@ -9,12 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from fk_pipeline.frames import empty
+from fk_pipeline.stage_input import RowSet
 from fk_pipeline.store.materialised import Materialised
 from fk_pipeline.store.schemas import Table
 
 
 class RowSets:
-    """Makes the row sets of a reader, and frees what they hold."""
+    """Makes the row sets of a reader, and frees what they hold; see `fk_pipeline.stage_input.Frames`."""
 
     def __init__(self, session: SparkSession, in_driver: Callable[[], int]) -> None:
         """Makes row sets.
@@ -42,6 +43,16 @@ class RowSets:
         self._computed.append(rows)
         return rows
 
+    def computed(self, rows: RowSet) -> Materialised:
+        """Returns planned rows, computed once and cached until `release`; they keep what is known of their keys."""
+        found = self.cached(rows.frame, rows.at_most)
+        found.keys, found.unique = rows.keys, rows.unique
+        return found
+
+    def known(self, frame: DataFrame) -> Materialised | None:
+        """Returns the rows of a frame that was made of rows in the driver (`in_hand`); None of any other frame."""
+        return self.cached(frame, None) if id(frame) in self._local else None
+
     def planned(
         self,
         frame: DataFrame,
@@ -67,9 +78,17 @@ class RowSets:
         typed = zip(rows.column_names, columns, strict=True)  # from no rows Connect infers no types
         return empty(self._session, [(name, types[column]) for name, column in typed])
 
-    def in_hand(self, rows: pa.Table, table: Table, columns: Sequence[str]) -> DataFrame:
-        """Returns a few rows in the driver as a frame, which `cached` need not compute."""
-        frame = F.broadcast(self.frame_of(rows, table, columns))
+    def in_hand(self, rows: pa.Table, table: Table, columns: Sequence[str], *, broadcast: bool = True) -> DataFrame:
+        """Returns a few rows in the driver as a frame, which `cached` need not compute.
+
+        Args:
+            rows: the rows.
+            table: the table that they come from.
+            columns: their columns of it.
+            broadcast: whether Spark joins them by sending them to the other side.
+        """
+        frame = self.frame_of(rows, table, columns)
+        frame = F.broadcast(frame) if broadcast else frame
         self._local[id(frame)] = frame, rows
         return frame
 

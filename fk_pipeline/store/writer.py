@@ -80,7 +80,7 @@ class TableWriter:
             self._replace(rows, effect)
             return {}
         if rows.at_most <= self.read.limits.in_driver:
-            computed = rows if rows.local is not None else self.read.frames.cached(rows.frame, rows.at_most)
+            computed = rows if rows.local is not None else self.read.frames.computed(rows)
             groups = computed.counts(by.batch, by.column)
             self._replace(computed, effect)
         else:
@@ -116,7 +116,7 @@ class TableWriter:
             return self._first_rows(effect, by)
         if self.planner.choice is None:
             self.planner.lookup_limit(rows.at_most, effect.table)
-        computed = rows if rows.cached else self.read.frames.cached(rows.frame, rows.at_most)
+        computed = rows if rows.cached else self.read.frames.computed(rows)
         groups = computed.counts(by.batch, by.column)
         values = [(value, n) for group in groups.values() for (value,), n in group.items() if value not in by.unwritten]
         changed = sum(n for _, n in values)
@@ -189,7 +189,7 @@ class TableWriter:
         if not self.driver.may_append(table, rows.at_most):
             return None
         if rows.local is None and rows.at_most <= self.read.limits.in_driver:
-            return self.read.frames.cached(rows.frame, rows.at_most).local
+            return self.read.frames.computed(rows).local
         return rows.local
 
     def _in_one_file_if_few(self, rows: RowSet) -> DataFrame:
@@ -219,10 +219,11 @@ class TableWriter:
         limit, in_driver = self.planner.lookup_limit(number, effect.table), self.read.limits.in_driver
         full, first = self._full, not self.read.rows(table.name)
         if (first or not full) and number <= in_driver and self.driver.may_merge(table, number):
-            rows = rows if rows.local is not None else self.read.frames.cached(rows.frame, number)
+            rows = rows if rows.local is not None else self.read.frames.computed(rows)
             if rows.local is not None:
                 local = rows.local if unique else one_per_key(rows.local, table.keys)
-                self.warehouse.enable_deletion_vectors(table, info)
+                if len(local):  # else their number was an upper bound
+                    self.warehouse.enable_deletion_vectors(table, info)
                 if self.driver.merge(local, table, info, delete_when=delete_when):
                     self._committed(table)
                     return
@@ -234,7 +235,7 @@ class TableWriter:
             return
         where: Sequence[Condition] = ()
         if rows.local is None and number <= min(limit, in_driver):
-            rows = self.read.frames.cached(rows.frame, number)
+            rows = self.read.frames.computed(rows)
         keys = rows.local
         if keys is not None:
             where = self._key_filter(table, keys)
