@@ -161,8 +161,11 @@ class TableReader:
         """
         table, where = self._tables[name], self.within(within) if within else []
         names = [*dict.fromkeys([*columns, *needed])] if needed else table.names
-        found = self._point_lookup(table, keys, columns, where, names)
-        return found if found is not None else self._scan(table, keys, columns, where).select(*map(quote, names))
+        rows = self._looked_up(table, keys, columns, where, names)
+        if rows is None:
+            return self._scan(table, keys, columns, where).select(*map(quote, names))
+        few = len(rows) <= self.limits.in_driver
+        return self.frames.in_hand(rows, table, names) if few else self.frames.frame_of(rows, table, names)
 
     def through_index(
         self,
@@ -207,24 +210,6 @@ class TableReader:
             return self.read(table.name, where).join(wanted, list(columns), "left_semi")
         rows = self.read(table.name, [*where, *self.key_filter(table, keys.local, columns)])
         return F.broadcast(rows.join(wanted, list(columns), "left_semi"))
-
-    def _point_lookup(
-        self,
-        table: Table,
-        keys: RowSet,
-        columns: Mapping[str, str],
-        where: Sequence[Within],
-        names: Sequence[str],
-    ) -> DataFrame | None:
-        """Returns the rows of `with_keys`, found in the driver; None if Spark must find them."""
-        rows = self._looked_up(table, keys, columns, where, names)
-        if rows is None:
-            return None
-        return (
-            self.frames.frame_of(rows, table, names)
-            if len(rows) > self.limits.in_driver
-            else self.frames.in_hand(rows, table, names)
-        )
 
     def exactly(self, name: str, keys: RowSet, columns: Mapping[str, str], needed: Sequence[str] = ()) -> Materialised:
         """Returns the rows of a table with some keys, and no others, computed once.
