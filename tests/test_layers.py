@@ -12,6 +12,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
+LONGEST_FILE = 400
+"""Lines; a longer file has two roles."""
+
+MOST_METHODS = 20
+
 LAYERS: dict[str, int] = {
     "fk_pipeline.errors": 0,
     "fk_pipeline.failures": 0,
@@ -226,3 +231,12 @@ def test_every_session_will_do_and_executors_need_no_python(file: Path) -> None:
     nodes = list(ast.walk(tree_of(file)))
     names = {n.attr for n in nodes if isinstance(n, ast.Attribute)} | {n.id for n in nodes if isinstance(n, ast.Name)}
     assert not names & NOT_EVERYWHERE
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
+def test_a_file_has_one_role_and_a_class_a_handful_of_methods(file: Path) -> None:
+    text = file.read_text()
+    assert len(text.splitlines()) <= LONGEST_FILE
+    classes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
+    methods = {one.name: sum(isinstance(part, ast.FunctionDef) for part in one.body) for one in classes}
+    assert {name: number for name, number in methods.items() if number > MOST_METHODS} == {}

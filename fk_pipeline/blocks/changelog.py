@@ -25,7 +25,7 @@ from fk_pipeline.spec.formats import COMMITTED_AT
 from fk_pipeline.spec.sql import parse_expression, text
 from fk_pipeline.store import schemas as s
 
-RECORD = "_fk_record"
+OF_RECORD = "_fk_record"
 """Struct: the record that a row of a changelog comes from."""
 
 
@@ -162,8 +162,8 @@ def changelog(records: DataFrame, spec: PipelineSpec, side: Side, generations: M
 
 
 def with_records(records: DataFrame, spec: PipelineSpec, side: Side, generations: Mapping[int, int]) -> DataFrame:
-    """Returns `changelog`'s row of every record, also of one that is not the last, beside it: `RECORD`, as a struct."""
-    return _rows(records.selectExpr("*", f"STRUCT(*) AS {RECORD}"), spec, side, generations, [RECORD])
+    """Returns the row of `changelog` of every record, also of one that is not the last, with it as `OF_RECORD`."""
+    return _rows(records.selectExpr("*", f"STRUCT(*) AS {OF_RECORD}"), spec, side, generations, [OF_RECORD])
 
 
 def _rows(

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from fk_pipeline.blocks.changelog import RECORD
+from fk_pipeline.blocks.changelog import OF_RECORD
 from fk_pipeline.stage_input import RowSet
 from fk_pipeline.store.materialised import Materialised
 
@@ -36,15 +36,17 @@ class LandedRows:
             return
         log = None
         if computed.local is not None:
-            record = computed.local[RECORD].combine_chunks()
+            record = computed.local[OF_RECORD].combine_chunks()
             self._local = pa.Table.from_arrays(record.flatten(), names=[field.name for field in record.type])
-            log = computed.local.drop_columns([RECORD]).filter(self._local["last"])
-        self.log = Materialised(lambda: computed.frame.where(f"{RECORD}.last").drop(RECORD), local=log, cached=True)
+            log = computed.local.drop_columns([OF_RECORD]).filter(self._local["last"])
+        self.log = Materialised(
+            lambda: computed.frame.where(f"{OF_RECORD}.last").drop(OF_RECORD), local=log, cached=True
+        )
 
     @cached_property
     def records(self) -> DataFrame:
         """The records, for Spark."""
-        return self._computed.frame.select(f"{RECORD}.*") if self._with_rows else self._computed.frame
+        return self._computed.frame.select(f"{OF_RECORD}.*") if self._with_rows else self._computed.frame
 
     def counts(self, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
         """Returns, per batch, the number of records for every combination of values of some columns."""
