@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -52,10 +54,13 @@ def file(tmp_path: Path) -> Path:
 @pytest.fixture
 def compiled(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> set[str | None]:
     """Whether Spark compiled the plans of the changelogs that were written."""
-    found, made = set(), landing.changelog
-    monkeypatch.setattr(
-        landing, "changelog", lambda *a: (found.add(spark.conf.get("spark.sql.codegen.wholeStage")), made(*a))[1]
-    )
+    found: set[str | None] = set()
+
+    def noting(made: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *a: (found.add(spark.conf.get("spark.sql.codegen.wholeStage")), made(*a))[1]
+
+    for name in ("changelog", "with_records"):
+        monkeypatch.setattr(landing, name, noting(getattr(landing, name)))
     return found
 
 
