@@ -36,22 +36,27 @@ class RowSets:
             frame: the frame.
             at_most: an upper bound of its rows; None: find out by computing the frame.
         """
-        local = self._local.get(id(frame))
-        rows = (
-            Materialised.of(frame, at_most, self._in_driver()) if local is None else Materialised(frame, local=local[1])
-        )
-        self._computed.append(rows)
+        rows = self.known(frame)
+        if rows is None:
+            rows = Materialised.of(frame, at_most, self._in_driver())
+            self._computed.append(rows)
         return rows
 
-    def computed(self, rows: RowSet) -> Materialised:
-        """Returns planned rows, computed once and cached until `release`; they keep what is known of their keys."""
+    def computed(self, rows: RowSet) -> RowSet:
+        """Returns rows computed once and cached until `release`, in the driver if they are few.
+
+        They keep what is known of their keys; rows that are in the driver are returned as they are.
+        """
+        if rows.local is not None:
+            return rows
         found = self.cached(rows.frame, rows.at_most)
         found.keys, found.unique = rows.keys, rows.unique
         return found
 
     def known(self, frame: DataFrame) -> Materialised | None:
         """Returns the rows of a frame that was made of rows in the driver (`in_hand`); None of any other frame."""
-        return self.cached(frame, None) if id(frame) in self._local else None
+        made = self._local.get(id(frame))
+        return None if made is None else Materialised(frame, local=made[1])
 
     def planned(
         self,

@@ -80,7 +80,7 @@ class TableWriter:
             self._replace(rows, effect)
             return {}
         if rows.at_most <= self.read.limits.in_driver:
-            computed = rows if rows.local is not None else self.read.frames.computed(rows)
+            computed = self.read.frames.computed(rows)
             groups = computed.counts(by.batch, by.column)
             self._replace(computed, effect)
         else:
@@ -188,9 +188,8 @@ class TableWriter:
         """Returns rows in the driver if they are few and it may write them to a table; else None."""
         if not self.driver.may_append(table, rows.at_most):
             return None
-        if rows.local is None and rows.at_most <= self.read.limits.in_driver:
-            return self.read.frames.computed(rows).local
-        return rows.local
+        few = rows.at_most <= self.read.limits.in_driver
+        return self.read.frames.computed(rows).local if few else rows.local
 
     def _in_one_file_if_few(self, rows: RowSet) -> DataFrame:
         return rows.frame.coalesce(1) if rows.at_most <= self.read.limits.in_driver else rows.frame
@@ -215,11 +214,11 @@ class TableWriter:
     def _merge(self, effect: Upsert, rows: RowSet) -> None:
         """Inserts rows or replaces the rows with their keys, in the way that the planner chooses by their number."""
         table, delete_when, info = self.read.table_of(effect.table), effect.delete_when, self._info(effect)
-        given, number, unique = rows, rows.at_most, rows.unique
+        number, unique = rows.at_most, rows.unique
         limit, in_driver = self.planner.lookup_limit(number, effect.table), self.read.limits.in_driver
         full, first = self._full, not self.read.rows(table.name)
         if (first or not full) and number <= in_driver and self.driver.may_merge(table, number):
-            rows = rows if rows.local is not None else self.read.frames.computed(rows)
+            rows = self.read.frames.computed(rows)
             if rows.local is not None:
                 local = rows.local if unique else one_per_key(rows.local, table.keys)
                 if len(local):  # else their number was an upper bound
@@ -228,19 +227,19 @@ class TableWriter:
                     self._committed(table)
                     return
         if full:
-            stays = self._rows_that_stay(table, given)
+            stays = self._rows_that_stay(table, rows)
             frame = rows.frame if unique else rows.frame.dropDuplicates([*table.keys])
             self.warehouse.rewrite(frame, stays, table, info, delete_when=delete_when)
             self._committed(table)
             return
         where: Sequence[Condition] = ()
-        if rows.local is None and number <= min(limit, in_driver):
+        if number <= min(limit, in_driver):
             rows = self.read.frames.computed(rows)
         keys = rows.local
         if keys is not None:
             where = self._key_filter(table, keys)
         elif number <= self.warehouse.nameable(table):
-            keys = _keys_of(given, table).toArrow()
+            keys = _keys_of(rows, table).toArrow()
             keys = keys if unique else keys.group_by([*table.keys]).aggregate([])
         if keys is not None and not len(keys):  # the number was an upper bound
             return
