@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fk_pipeline.blocks.landed_versions import newest_version
-from fk_pipeline.cdc.table_versions import Seen, table_id
-from fk_pipeline.identity import BatchRange, Side
+from fk_pipeline.blocks.landed_versions import version_read
+from fk_pipeline.cdc.table_versions import Seen
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store.history import RunHistory
@@ -53,8 +53,4 @@ class StageReader(TableReader):
 
     def seen(self, name: str) -> Seen | None:
         """Returns the version of a table that the run reads; of an input that lies elsewhere, the newest found."""
-        if name in self.spec.sides:
-            return newest_version(self.spec, self.history.ledger, Side(name))
-        self.pin(name)
-        version, path = self.versions.get(name), self.warehouse.path(name)
-        return None if version is None else Seen(path, table_id(f"{path}@..{version}"), version)
+        return version_read(self, self.spec, self.history.ledger, name)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.blocks.landed_versions import newest_version
+from fk_pipeline.blocks.landed_versions import version_read
 from fk_pipeline.blocks.refresh.changes import Changes, of_versions
 from fk_pipeline.blocks.refresh.expected import Expected
 from fk_pipeline.blocks.refresh.facts import VERSIONS
@@ -16,8 +16,7 @@ from fk_pipeline.blocks.refresh.refresh import Refresh
 from fk_pipeline.blocks.refresh.relations import Snapshot, TableRead
 from fk_pipeline.blocks.select.block import Alias, Block
 from fk_pipeline.blocks.select.lineage import columns_in
-from fk_pipeline.cdc.table_versions import Seen, table_id
-from fk_pipeline.identity import Side
+from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.spec import quote
 from fk_pipeline.stage_input import Reader, RowSet
@@ -42,12 +41,7 @@ class ReadAsRefreshed(TableReader):
 
     def seen(self, name: str) -> Seen | None:
         """Returns the version of a table that the block was made of; the newest if that is not known."""
-        if name in self.spec.inputs:
-            now = newest_version(self.spec, self.history.ledger, Side(name))
-        else:
-            self.pin(name)
-            path, version = self.warehouse.path(name), self.versions.get(name)
-            now = None if version is None else Seen(path, table_id(f"{path}@..{version}"), version)
+        now = version_read(self, self.spec, self.history.ledger, name)
         of, version = (self.about(self.history.stage).metadata.get(VERSIONS) or {}).get(name, ("", 0))
         return replace(now, version=int(version)) if now is not None and of == now.id else now
 
