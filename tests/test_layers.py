@@ -17,6 +17,14 @@ LONGEST_FILE = 400
 
 MOST_METHODS = 20
 
+LONGEST_FUNCTION = 60
+"""Lines, with the docstring."""
+
+SAY_NOTHING = frozenset(
+    "alone anew asked few found heard here kept lonely mine news one ours said standing stood theirs there told wanted".split()
+)
+"""Names that say how a value was come to, not what it is (ADR 0029)."""
+
 LAYERS: dict[str, int] = {
     "fk_pipeline.errors": 0,
     "fk_pipeline.failures": 0,
@@ -240,3 +248,14 @@ def test_a_file_has_one_role_and_a_class_a_handful_of_methods(file: Path) -> Non
     classes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
     methods = {one.name: sum(isinstance(part, ast.FunctionDef) for part in one.body) for one in classes}
     assert {name: number for name, number in methods.items() if number > MOST_METHODS} == {}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
+def test_functions_are_short_and_names_say_what_a_value_is(file: Path) -> None:
+    nodes = [*ast.walk(ast.parse(file.read_text()))]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+    assert [f.name for f in functions if (f.end_lineno or 0) - f.lineno >= LONGEST_FUNCTION] == []
+    names = [(node.name, node.lineno) for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))]
+    names += [(node.arg, node.lineno) for node in nodes if isinstance(node, ast.arg)]
+    names += [(n.id, n.lineno) for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    assert [f"{name} in line {line}" for name, line in names if name.strip("_").lower() in SAY_NOTHING] == []
