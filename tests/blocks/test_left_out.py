@@ -62,7 +62,7 @@ def test_a_right_row_that_comes_and_goes_is_deleted_only_where_it_is(tmp_path: P
         referring=0,
         joined=0,
         example=None,
-        alone=None,
+        unmatched=None,
         quarantined=list,
         expected=lambda: None,
     )

@@ -1,6 +1,6 @@
 """The evidence of a story: stored rows as JSON, and what is made of them. No Spark.
 
-A story is told of rows that Spark reads (`evidence_by_spark`), or of the same rows, read in this process
+A story is made of rows that Spark reads (`evidence_by_spark`), or of the same rows, read in this process
 (`evidence_here`).
 """
 
@@ -62,7 +62,7 @@ class RightEvidence(Protocol):
         referring: the number of left rows that refer to it, by the subscription store.
         joined: the number of rows of the result that have its row and a left row.
         example: the least left key of these (`_fk_pk_*`); None if there are none.
-        alone: the row of the result without a left row; None if there is none.
+        unmatched: the row of the result without a left row; None if there is none.
     """
 
     key: JsonRow
@@ -70,7 +70,7 @@ class RightEvidence(Protocol):
     referring: int
     joined: int
     example: JsonRow | None
-    alone: JsonRow | None
+    unmatched: JsonRow | None
 
     def quarantined(self) -> Sequence[JsonRow]:
         """Returns the newest records of the quarantine about the key, as in `LeftEvidence`."""
@@ -141,9 +141,9 @@ def held(versions: Iterable[Version], refers_to: JsonRow | None, at: Any, spec: 
         return None
     versions = [*versions]
     current = [v for v in versions if v.current and v.key == refers_to and v.at <= at]
-    found = max(current, key=lambda version: version.at, default=None)
+    latest = max(current, key=lambda version: version.at, default=None)
     ends = [v.batch for v in versions if v.key is None and spec.as_of_batch]
-    return None if found is None or any(found.at < end <= at for end in ends) else found
+    return None if latest is None or any(latest.at < end <= at for end in ends) else latest
 
 
 def reference(row: JsonRow, spec: ForeignKeySpec, column: Callable[[str], str] = k.fk) -> JsonRow | None:
@@ -181,5 +181,6 @@ def naming_patterns(
         alike: the beginning of a group in which upper and lower case of ASCII letters are alike.
     """
     for name, value in key.items():
-        column, said = rf"(?<!{word}){alike}{literally(name)})(?!{word})", rf"{literally(str(value))}(?!{word})"
-        yield column, rf"{column}{other}{{1,8}}{said}", f"(?<!{word}){said}"
+        column = rf"(?<!{word}){alike}{literally(name)})(?!{word})"
+        value_pattern = rf"{literally(str(value))}(?!{word})"
+        yield column, rf"{column}{other}{{1,8}}{value_pattern}", f"(?<!{word}){value_pattern}"

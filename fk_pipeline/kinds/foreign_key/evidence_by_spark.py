@@ -45,8 +45,10 @@ class LeftBySpark:
     def _right_log(self, left: DataFrame) -> DataFrame:
         log, keys = self._read.read(k.RIGHT_CHANGELOG), [c.name for c in self._spec.right.key_columns]
         fks = [*map(quote, k.fk_names(self._spec))]
-        wanted = left.where(self._own).select(*fks).distinct().toDF(*keys)
-        rows = log.join(F.broadcast(wanted), keys, "left_semi").unionByName(log.where(F.col(quote(keys[0])).isNull()))
+        right_keys = left.where(self._own).select(*fks).distinct().toDF(*keys)
+        rows = log.join(F.broadcast(right_keys), keys, "left_semi").unionByName(
+            log.where(F.col(quote(keys[0])).isNull())
+        )
         return with_content(for_story(rows, self._spec.right), self._spec, Side.RIGHT)
 
     def of_key(self, table: str) -> list[JsonRow]:
@@ -83,7 +85,7 @@ class RightBySpark:
         self._lefts = referring.select(*pks).unionByName(joined.select(*pks)).distinct()
         self.referring, self.joined = referring.count(), joined.count()
         self.example = next(iter(json_rows(joined.select(*pks).orderBy(*pks).limit(1))), None)
-        self.alone = next(iter(json_rows(rows.where(f"NOT {k.has_left(spec)}"))), None)
+        self.unmatched = next(iter(json_rows(rows.where(f"NOT {k.has_left(spec)}"))), None)
 
     def quarantined(self) -> list[JsonRow]:
         """Returns the records of the quarantine that may concern the key."""
@@ -112,7 +114,7 @@ def _quarantined(read: TableReader, spec: ForeignKeySpec, conditions: Mapping[st
         conditions: per origin, SQL (BOOLEAN) over a record. For a pair of rows it has the columns of the left key as
             `_fk_pk_*` and of the right key as `_fk_fk_*`, null without the row.
     """
-    found = (
+    records = (
         read.read(s.QUARANTINE)
         .select("*", *pair_keys(spec))
         .where(" OR ".join(f"({s.SIDE} = '{origin}' AND {met})" for origin, met in conditions.items()))
@@ -120,7 +122,7 @@ def _quarantined(read: TableReader, spec: ForeignKeySpec, conditions: Mapping[st
         .limit(MOST_QUARANTINED)
         .select(*RECORD)
     )
-    return json_rows(found)[::-1]
+    return json_rows(records)[::-1]
 
 
 def names_key(key: JsonRow | None) -> str:
@@ -129,11 +131,11 @@ def names_key(key: JsonRow | None) -> str:
         return "FALSE"
     patterns = naming_patterns(key, r"[\p{L}\p{N}_]", r"[^\p{L}\p{N}_]", _literally, "(?i:")
     return " AND ".join(
-        f"IF({s.RAW} RLIKE {text(column)}, {s.RAW} RLIKE {text(behind)}, {s.RAW} RLIKE {text(alone)})"
-        for column, behind, alone in patterns
+        f"IF({s.RAW} RLIKE {text(column)}, {s.RAW} RLIKE {text(behind)}, {s.RAW} RLIKE {text(anywhere)})"
+        for column, behind, anywhere in patterns
     )
 
 
-def _literally(said: str) -> str:
+def _literally(literal: str) -> str:
     """Returns a pattern that matches only this text."""
-    return r"\Q" + said.replace(r"\E", r"\E\\E\Q") + r"\E"
+    return r"\Q" + literal.replace(r"\E", r"\E\\E\Q") + r"\E"

@@ -43,7 +43,7 @@ from fk_pipeline.store import schemas as s
 from fk_pipeline.store.rows_here import Relation, Wanted
 
 MOST_REFERRING = 10_000
-"""The largest number of left rows that refer to a right row whose story is told here."""
+"""The largest number of left rows that refer to a right row whose story is made in this process."""
 
 _KNOWN_LETTERS = "\u024f"
 """The last of the characters that are letters, digits or neither for Python and every Java alike."""
@@ -63,8 +63,8 @@ class LeftHere:
         tests, self.key = typed_key(key, spec.left, self._table(k.LEFT_CHANGELOG).schema)
         self._in_state = under(tests, k.pk)
         left, lefts = _log(self._table(k.LEFT_CHANGELOG), spec, Side.LEFT, AllTests(tuple(tests)))
-        asked = among({c.name: left[k.fk(c.name)] for c in spec.right.key_columns})
-        _, right = _log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, asked)
+        has_key = among({c.name: left[k.fk(c.name)] for c in spec.right.key_columns})
+        _, right = _log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, has_key)
         keys = tuples(lefts, k.fk_names(spec))
         self.logs = {Side.LEFT: lefts, Side.RIGHT: of_keys(right, keys, spec.right)}
 
@@ -83,10 +83,10 @@ class LeftHere:
         if left is None:
             return None
         rights = versions_of(self.logs[Side.RIGHT], spec, Side.RIGHT)
-        if any(isinstance(one.at, str) and not one.at[0].isdigit() for one in (left, *rights)):
+        if any(isinstance(version.at, str) and not version.at[0].isdigit() for version in (left, *rights)):
             raise LeftToSpark("times before the year 0 or after 9999 are ordered by Spark")
         if spec.as_of is None:
-            right = next((one for one in rights if one.current and one.key == left.refers_to), None)
+            right = next((version for version in rights if version.current and version.key == left.refers_to), None)
         else:
             right = held(rights, left.refers_to, left.at, spec)
         right = None if right is None or right.deleted or left.refers_to is None else right
@@ -111,12 +111,12 @@ class RightHere:
         in_state = under(tests, k.fk)
         pks = k.pk_names(spec)
         referring = self._table(k.SUBSCRIPTION_STORE).read(Wanted(pks, [*in_state, NotTest(NullTest(s.HASH))]))
-        there = [NotTest(NullTest(pks[0])), NotTest(NullTest(s.RIGHT_HASH))]
-        joined = self._table(k.RESOLVED_JOIN).read(Wanted(pks, [*in_state, *there], [(name, False) for name in pks]))
+        matched = [NotTest(NullTest(pks[0])), NotTest(NullTest(s.RIGHT_HASH))]
+        joined = self._table(k.RESOLVED_JOIN).read(Wanted(pks, [*in_state, *matched], [(name, False) for name in pks]))
         self.referring, self.joined = len(referring), len(joined)
         self.example = next(iter(json_of(joined.slice(0, 1))), None)
-        alone = [*in_state, NullTest(pks[0])]
-        self.alone = next(iter(whole_rows(self._table(k.RESOLVED_JOIN), alone)), None)
+        unmatched = [*in_state, NullTest(pks[0])]
+        self.unmatched = next(iter(whole_rows(self._table(k.RESOLVED_JOIN), unmatched)), None)
         if self.referring + self.joined > MOST_REFERRING:
             raise LeftToSpark(f"{max(self.referring, self.joined):,} left rows refer to it")
         self._lefts = pa.concat_tables([referring, joined], promote_options="default")
@@ -131,10 +131,10 @@ class RightHere:
         if right is None:
             return None
         left, pks = self._spec.left, self._lefts.column_names
-        asked = among({c.name: self._lefts[k.pk(c.name)] for c in left.key_columns})
-        _, rows = _log(self._table(k.LEFT_CHANGELOG), self._spec, Side.LEFT, asked)
+        has_key = among({c.name: self._lefts[k.pk(c.name)] for c in left.key_columns})
+        _, rows = _log(self._table(k.LEFT_CHANGELOG), self._spec, Side.LEFT, has_key)
         lefts = _living(of_keys(rows, tuples(json_of(self._lefts), pks), left), self._spec, Side.LEFT)
-        return None if any(one.refers_to == self.key for one in lefts) else _joined(None, right, self._spec)
+        return None if any(version.refers_to == self.key for version in lefts) else _joined(None, right, self._spec)
 
 
 def _check(spec: ForeignKeySpec) -> None:
@@ -144,7 +144,7 @@ def _check(spec: ForeignKeySpec) -> None:
         LeftToSpark: it has expressions, or keys that only Spark compares.
     """
     over_left = [sql for sql in (*spec.left.foreign_key, spec.as_of) if sql not in (None, BY_BATCH)]
-    for sql, whole in (*((one, 1) for one in over_left), *((one.sql, 2) for one in (*spec.outputs, *spec.key_outputs))):
+    for sql, whole in (*((sql, 1) for sql in over_left), *((o.sql, 2) for o in (*spec.outputs, *spec.key_outputs))):
         parsed = parse_expression(sql)
         if not parsed.plain or len(parsed.reads[0]) > (whole if parsed.reads[0][0].lower() in SIDES else 1):
             raise LeftToSpark(f"'{sql}' is evaluated by Spark only")
@@ -179,12 +179,12 @@ def _log(table: Relation, spec: ForeignKeySpec, side: Side, has_key: RowTest | N
     columns = [*VERSION_COLUMNS, s.HASH, *(c.name for c in declared.columns)]
     columns += [] if declared.valid_from is None else [s.VALID_FROM]
     rows = _with_derived(in_source_order(table.read(Wanted(columns, [where])), declared), spec, side)
-    found, digests = json_of(rows), _contents(rows, spec, side)
-    keeps_versions = side == Side.RIGHT and spec.as_of is not None  # then the deletion of a row is one, and has a hash
-    for row, digest in zip(found, digests, strict=True):
+    as_json, digests = json_of(rows), _contents(rows, spec, side)
+    keeps_versions = side == Side.RIGHT and spec.as_of is not None  # then a deletion is a version, and has a hash
+    for row, digest in zip(as_json, digests, strict=True):
         gone = row[first] is None if keeps_versions else row[s.DELETED]
         row[s.HASH] = None if gone else digest.hex().upper()
-    return rows, found
+    return rows, as_json
 
 
 def _contents(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> list[bytes]:
@@ -202,7 +202,7 @@ def _contents(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> list[bytes]:
         return stored
     since = [] if spec.side(side).valid_from is None else [s.VALID_FROM]
     digests = row_digests(rows, [*names, *since])
-    if any(one != other for one, other, gone in zip(digests, stored, deleted, strict=True) if not gone):
+    if any(digest != other for digest, other, gone in zip(digests, stored, deleted, strict=True) if not gone):
         raise LeftToSpark("the hash of a row is another one than this process computes")
     return row_digests(rows, content)
 
@@ -210,7 +210,7 @@ def _contents(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> list[bytes]:
 def _with_derived(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> pa.Table:
     """Returns rows of a changelog with what follows from them.
 
-    These are of a left row what it subscribes to, all null if one column is, and of a right row the time since which it
+    A left row gets the columns of what it subscribes to, all null if one is; a right row gets the time since which it
     holds.
     """
     if side == Side.RIGHT:
@@ -224,13 +224,13 @@ def _with_derived(rows: pa.Table, spec: ForeignKeySpec, side: Side) -> pa.Table:
 
 def _living(rows: Sequence[JsonRow], spec: ForeignKeySpec, side: Side) -> Iterator[Version]:
     """Yields the current versions of a side that are no deletions."""
-    return (one for one in versions_of(rows, spec, side) if one.current and one.row is not None)
+    return (version for version in versions_of(rows, spec, side) if version.current and version.row is not None)
 
 
 def _end_of(version: Version, rights: Sequence[Version], spec: ForeignKeySpec) -> Any:
     """Returns the time from which a version does not hold any more: None while it holds."""
-    later = [one.at for one in rights if one.current and one.key == version.key]
-    later += [one.batch for one in rights if one.key is None and spec.as_of_batch]
+    later = [right.at for right in rights if right.current and right.key == version.key]
+    later += [right.batch for right in rights if right.key is None and spec.as_of_batch]
     return min((at for at in later if at > version.at), default=None)
 
 
@@ -254,18 +254,18 @@ def _quarantined(table: Relation, keys: Mapping[str, JsonRow | None]) -> list[Js
     if len(table.read(Wanted([s.SIDE], [of_pairs], limit=1))):
         raise LeftToSpark("pairs of rows are in the quarantine, which Spark reads")
     order = [(name, True) for name in (s.BATCH, s.FILE, s.LINE)]
-    found = table.read(Wanted([*RECORD, s.RAW], order=order))
-    sides, raws = found[s.SIDE].to_pylist(), found[s.RAW].to_pylist()
+    records = table.read(Wanted([*RECORD, s.RAW], order=order))
+    sides, raws = records[s.SIDE].to_pylist(), records[s.RAW].to_pylist()
     named = [
         i
         for i, (side, raw) in enumerate(zip(sides, raws, strict=True))
         if raw is not None and (key := keys.get(side)) is not None and _names(key, raw)
     ][:MOST_QUARANTINED]
-    return [row for i in reversed(named) for row in json_of(found.select([*RECORD]).slice(i, 1))]
+    return [row for i in reversed(named) for row in json_of(records.select([*RECORD]).slice(i, 1))]
 
 
 def _names(key: JsonRow, raw: str) -> bool:
-    """Returns whether a line has all values of a key, as `evidence_by_spark.names_key` tells it.
+    """Returns whether a line has all values of a key, as `evidence_by_spark.names_key` decides.
 
     Raises:
         LeftToSpark: the line has letters that versions of Python and Java may not both know.
@@ -275,6 +275,6 @@ def _names(key: JsonRow, raw: str) -> bool:
     if max(raw, default="") > _KNOWN_LETTERS:
         raise LeftToSpark("a line in the quarantine has rare letters, which Spark tells apart")
     return all(
-        re.search(behind if re.search(column, raw) else alone, raw) is not None
-        for column, behind, alone in naming_patterns(key, r"\w", r"\W", re.escape, "(?ai:")
+        re.search(behind if re.search(column, raw) else anywhere, raw) is not None
+        for column, behind, anywhere in naming_patterns(key, r"\w", r"\W", re.escape, "(?ai:")
     )

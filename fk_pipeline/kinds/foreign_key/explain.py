@@ -26,7 +26,7 @@ from fk_pipeline.kinds.foreign_key.story import (
     ResponseStory,
     SubscriptionStory,
     Version,
-    wrong_said,
+    wrong_conclusion,
 )
 from fk_pipeline.spec.keys import parse_key, shown
 from fk_pipeline.store import schemas as s
@@ -51,44 +51,44 @@ _WHY = {
 }
 
 
-def explain(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str) -> Story:
-    """Returns the story of a left key; in an outer join also of a right key, which is said as `right.KEY`.
+def explain(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, text: str) -> Story:
+    """Returns the story of a left key; in an outer join also of a right key, which is written as `right.KEY`.
 
     Args:
         read: reads the tables of the pipeline.
         spec: the pipeline.
         ledger: its ledger.
-        said: the key as text, in the form that `parse_key` reads.
+        text: the key as text, in the form that `parse_key` reads.
 
     Raises:
         UsageError: the text is not a key of the side.
     """
     from fk_pipeline.kinds.foreign_key.evidence_by_spark import LeftBySpark, RightBySpark
 
-    side, key = _meant(said, spec)
+    side, key = _meant(text, spec)
     if side == Side.RIGHT:
         return explain_alone(RightBySpark(read, spec, key), spec, ledger)
     return _Explained(LeftBySpark(read, spec, key), spec, ledger).story()
 
 
-def explain_here(table: Callable[[str], Relation], spec: ForeignKeySpec, ledger: Ledger, said: str) -> Story:
+def explain_here(table: Callable[[str], Relation], spec: ForeignKeySpec, ledger: Ledger, text: str) -> Story:
     """Returns what `explain` does, without Spark; `table` opens a stored table.
 
     Raises:
-        LeftToSpark: it is not certain that Spark tells the same.
+        LeftToSpark: it is not certain that Spark finds the same.
         UsageError: the text is not a key of the side.
     """
     from fk_pipeline.kinds.foreign_key.evidence_here import LeftHere, RightHere
 
-    side, key = _meant(said, spec)
+    side, key = _meant(text, spec)
     if side == Side.RIGHT:
         return explain_alone(RightHere(table, spec, key), spec, ledger)
     return _Explained(LeftHere(table, spec, key), spec, ledger).story()
 
 
-def _meant(said: str, spec: ForeignKeySpec) -> tuple[Side, dict[str, str]]:
+def _meant(text: str, spec: ForeignKeySpec) -> tuple[Side, dict[str, str]]:
     """Returns the side and the key columns, as text, that people mean: only an outer join has stories of right keys."""
-    return key_of_side(said, spec) if spec.outer else (Side.LEFT, parse_key(said, spec.left))
+    return key_of_side(text, spec) if spec.outer else (Side.LEFT, parse_key(text, spec.left))
 
 
 class _Explained:
@@ -145,13 +145,13 @@ class _Explained:
     def responses(self) -> tuple[ResponseStory, ...]:
         """The responses, stored or resolved, with their verdicts."""
         before = decided_batches(self.ledger)
-        asked, stored = (
+        responses, stored = (
             {(row[s.BATCH], row[s.CAUSE]): row for row in self.evidence.of_key(table)}
             for table in (k.RESPONSES, k.VERDICTS)
         )
         self.ledger.refresh()
         decided = {batch for batch, _ in before.items() & decided_batches(self.ledger).items()}
-        both = sorted((stored | asked).items())
+        both = sorted((stored | responses).items())
         return tuple(self._response(row, stored.get(at), at[0] in decided) for at, row in both)
 
     def _response(self, row: JsonRow, stored: JsonRow | None, decided: bool) -> ResponseStory:
@@ -202,13 +202,13 @@ class _Explained:
         until = "" if later is None else f"; the next version holds since {later}"
         row = f"the left row of batch {left.batch} refers to right row {name} at {left.at}"
         if self._is_closed(left):
-            told = f"what held then is not told any more, as versions that ended by {self.horizon} are history"
-            return f"{row}{until}: {told}. A row that was answered before stays as it was."
+            reason = f"what held then is not told any more, as versions that ended by {self.horizon} are history"
+            return f"{row}{until}: {reason}. A row that was answered before stays as it was."
         if held is None:
-            return f"{row}, when no version of it held{until}: {self._kept}"
+            return f"{row}, when no version of it held{until}: {self._without_match}"
         if held.deleted:
             why = f"its version of that time {DOES_NOT_PASS}" if held.left_out else "it was deleted"
-            return f"{row}, when {why} since {held.at}, by batch {held.batch}{until}: {self._kept}"
+            return f"{row}, when {why} since {held.at}, by batch {held.batch}{until}: {self._without_match}"
         return f"{row}, when the version since {held.at} of batch {held.batch} held{until}."
 
     @cached_property
@@ -235,7 +235,7 @@ class _Explained:
         return later is not None and later <= type(later)(self.horizon)
 
     @property
-    def _kept(self) -> str:
+    def _without_match(self) -> str:
         if self.spec.inner:
             return "an inner join leaves the left row out."
         return f"{self._keeps} the left row."
@@ -258,14 +258,14 @@ class _Explained:
         if result == expected or self._may_differ(result, expected):
             return f"The row is {'in' if result is not None else 'not in'} the result: {why}"
         if result is None:
-            found, though = "is not in the result", ", though the join has it"
+            state, though = "is not in the result", ", though the join has it"
         elif expected is None:
-            found, though = "is in the result and should not be", ""
+            state, though = "is in the result and should not be", ""
         else:
-            found, though = "in the result is another one", " than the join has it"
+            state, though = "in the result is another one", " than the join has it"
         if work:
-            return f"The row {found}{though}, and work is due that may explain it: {why}"
-        return wrong_said(f"the row {found}", why, self.spec)
+            return f"The row {state}{though}, and work is due that may explain it: {why}"
+        return wrong_conclusion(f"the row {state}", why, self.spec)
 
     def _why(self) -> str:
         """Returns one sentence that explains the row by the current versions of the left and right row."""
@@ -282,28 +282,30 @@ class _Explained:
         last = rights[-1] if any(v.key is not None for v in rights) else None
         if self.spec.as_of is not None:
             last = self._held(left.refers_to, left.at)
-        there = None if last is None or last.deleted else last
-        about = left.hash, there.hash if there else None
-        said = {response.verdict for response in self.responses if (response.left_hash, response.right_hash) == about}
+        right = None if last is None or last.deleted else last
+        about = left.hash, right.hash if right else None
+        decided = {
+            response.verdict for response in self.responses if (response.left_hash, response.right_hash) == about
+        }
         keeps = self._keeps
-        if said & {*verdicts.REFUSED}:
-            kept = f", so {keeps} the left row without it" if HALF_QUARANTINED in said else ""
-            other = f"right row {name}" if there else "no right row"
-            return f"an expression of select fails on {row} and {other}{kept}."
+        if decided & {*verdicts.REFUSED}:
+            ending = f", so {keeps} the left row without it" if HALF_QUARANTINED in decided else ""
+            other = f"right row {name}" if right else "no right row"
+            return f"an expression of select fails on {row} and {other}{ending}."
         if self.spec.as_of is not None and left.refers_to is not None:
             return self._why_as_of(left)
-        if there is not None:
-            return f"{row} refers to right row {name} of batch {there.batch}."
+        if right is not None:
+            return f"{row} refers to right row {name} of batch {right.batch}."
         if left.refers_to is None:
-            kept = ", and an inner join leaves it out." if self.spec.inner else f"; {keeps} it."
-            return f"{row} refers to no right row{kept}"
+            ending = ", and an inner join leaves it out." if self.spec.inner else f"; {keeps} it."
+            return f"{row} refers to no right row{ending}"
         gone = f"which was deleted by batch {last.batch}" if last else "which has never come"
         if last is not None and last.left_out:
             gone = f"whose version of batch {last.batch} {DOES_NOT_PASS}"
-        return f"{row} refers to right row {name}, {gone}: {self._kept}"
+        return f"{row} refers to right row {name}, {gone}: {self._without_match}"
 
 
 def _bringing(versions: Iterable[Version], hash_: str | None, batch: int) -> int | None:
     """Returns the batch with the content that a response of `batch` is about: the newest up to it, else the first."""
     same = [v.batch for v in versions if hash_ is not None and v.hash == hash_]
-    return max((one for one in same if one <= batch), default=min(same, default=None))
+    return max((number for number in same if number <= batch), default=min(same, default=None))

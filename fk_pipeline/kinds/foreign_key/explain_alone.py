@@ -11,7 +11,7 @@ from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import RightEvidence, records_of, versions_of
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
-from fk_pipeline.kinds.foreign_key.story import JoinStory, Quarantined, Version, events_of, wrong_said
+from fk_pipeline.kinds.foreign_key.story import JoinStory, Quarantined, Version, events_of, wrong_conclusion
 from fk_pipeline.spec.keys import shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
@@ -58,7 +58,7 @@ class AloneStory(JoinStory):
         example = f", for example that of left row {shown(self.example)}" if self.example else ""
         return [
             f"Left rows that refer to it: {self.referring:,}; rows of the result with it: {self.joined:,}{example}",
-            *self.rows_said(),
+            *self.row_sentences(),
             self.conclusion,
         ]
 
@@ -71,7 +71,7 @@ def explain_alone(evidence: RightEvidence, spec: ForeignKeySpec, ledger: Ledger)
         spec: the pipeline, an outer join.
         ledger: its ledger.
     """
-    stored, expected, example = evidence.alone, evidence.expected(), evidence.example
+    stored, expected, example = evidence.unmatched, evidence.expected(), evidence.example
     result = {output.name: stored[output.name] for output in spec.outputs} if stored else None
     right, due = versions_of(evidence.log, spec, Side.RIGHT), ledger.due.by_stage()
     left_key = None if example is None else {c.name: example[k.pk(c.name)] for c in spec.left.key_columns}
@@ -116,4 +116,4 @@ def _conclusion(
         return f"The right row {'stands alone' if result is not None else 'does not stand alone'} in the result: {why}"
     if due:
         return f"The result differs from the join, and work is due that may explain it: {why}"
-    return wrong_said("the result differs from the join", why, spec)
+    return wrong_conclusion("the result differs from the join", why, spec)

@@ -77,39 +77,41 @@ def beyond(
     """
     keys = [c.name for c in spec.right.key_columns]
     fks = [k.fk(key) for key in keys]
-    told = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED)).where(PROPAGATED).where(~F.col(COUNTED_IN).isin(*agreed))
-    changed = told.select(COUNTED_IN, *[F.col(quote(key)).alias(k.fk(key)) for key in keys])
+    propagated = (
+        rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED)).where(PROPAGATED).where(~F.col(COUNTED_IN).isin(*agreed))
+    )
+    changed = propagated.select(COUNTED_IN, *[F.col(quote(key)).alias(k.fk(key)) for key in keys])
     if versions is None:
         hearing = referring(subscriptions, spec).select(*map(quote, fks)).join(changed, fks)
     else:
         known = replace(ends, changed=[batch for batch in ends.changed if batch not in agreed])
-        hearing = _of_the_time(referring(subscriptions, spec), told, versions, spec, known)
-    found = hearing.groupBy(COUNTED_IN, *map(quote, fks)).agg(F.count("*").alias(SUBSCRIBER_COUNT)).persist()
+        hearing = _of_the_time(referring(subscriptions, spec), propagated, versions, spec, known)
+    counts = hearing.groupBy(COUNTED_IN, *map(quote, fks)).agg(F.count("*").alias(SUBSCRIBER_COUNT)).persist()
     try:
-        totals = found.groupBy(COUNTED_IN).agg(F.sum(SUBSCRIBER_COUNT).alias("_fk_total"))
+        totals = counts.groupBy(COUNTED_IN).agg(F.sum(SUBSCRIBER_COUNT).alias("_fk_total"))
         over = {r[0]: r[1] for r in totals.where(F.col("_fk_total") > budget).collect()}
         if not over:
             return None
-        most = found.where(F.col(COUNTED_IN).isin(*over)).orderBy(F.col(SUBSCRIBER_COUNT).desc(), *map(quote, fks))
+        most = counts.where(F.col(COUNTED_IN).isin(*over)).orderBy(F.col(SUBSCRIBER_COUNT).desc(), *map(quote, fks))
         listed = [] if spec.has_sensitive else most.limit(MOST).collect()
     finally:
-        found.unpersist()
+        counts.unpersist()
     named = [(shown({key: _text(row[k.fk(key)]) for key in keys}), row[SUBSCRIBER_COUNT]) for row in listed]
     return FanOut(over, tuple(named))
 
 
 def _of_the_time(
-    subscriptions: DataFrame, told: DataFrame, versions: DataFrame, spec: ForeignKeySpec, ends: Ends
+    subscriptions: DataFrame, propagated: DataFrame, versions: DataFrame, spec: ForeignKeySpec, ends: Ends
 ) -> DataFrame:
     """Returns the subscriptions whose time changed versions of right rows concern: `_fk_counted_in` and `_fk_fk_*`."""
     keys = list(k.keys_of(spec, k.RIGHT_TABLE).keys)
-    news = told.select(*map(quote, keys), COUNTED_IN)
+    changed = propagated.select(*map(quote, keys), COUNTED_IN)
     versions = (
-        versions.drop(COUNTED_IN, s.APPLIED_IN).join(news, keys, "left").withColumnRenamed(COUNTED_IN, s.APPLIED_IN)
+        versions.drop(COUNTED_IN, s.APPLIED_IN).join(changed, keys, "left").withColumnRenamed(COUNTED_IN, s.APPLIED_IN)
     )
-    asked = [*k.pk_names(spec), *k.subscribed(spec)]
-    found = concerned(subscriptions.select(*map(quote, asked)), versions, spec, EVERY_BATCH, ends)
-    return found.dropDuplicates([*asked, s.BATCH]).withColumnRenamed(s.BATCH, COUNTED_IN)
+    columns = [*k.pk_names(spec), *k.subscribed(spec)]
+    rows = concerned(subscriptions.select(*map(quote, columns)), versions, spec, EVERY_BATCH, ends)
+    return rows.dropDuplicates([*columns, s.BATCH]).withColumnRenamed(s.BATCH, COUNTED_IN)
 
 
 def _text(value: Any) -> str:

@@ -183,8 +183,8 @@ class StageFunctions:
         """
         if not self.spec.outer:
             return self.resolved_join(verdicts.limit(0))
-        news = alone.changed_rights(right_table, _range(batches), self.spec)
-        return alone.of_tables(verdicts, news, right_table, result, self.spec, STOPPING)
+        changed = alone.changed_rights(right_table, _range(batches), self.spec)
+        return alone.of_tables(verdicts, changed, right_table, result, self.spec, STOPPING)
 
     def put(self, table: str, stored: DataFrame, changed: DataFrame) -> DataFrame:
         """Returns a table with changed rows in place of the rows with the same keys, as after a MERGE.

@@ -126,36 +126,36 @@ def impact_here(
     _check(spec, right_key, changes, since)
     if right_key is None:
         raise LeftToSpark("a file of changes is read by Spark")
-    key, is_there, fan_out = seen_here(table, spec, ledger, right_key, since)
-    return _of_key(key, since, is_there, fan_out, spec)
+    key, exists, fan_out = seen_here(table, spec, ledger, right_key, since)
+    return _of_key(key, since, exists, fan_out, spec)
 
 
-def of_key(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, said: str, since: str | None = None) -> Impact:
+def of_key(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, right_key: str, since: str | None = None) -> Impact:
     """Returns the impact of any change of one right row.
 
     Args:
         read: reads the tables of the pipeline.
         spec: the pipeline.
         ledger: its ledger.
-        said: the key, as `parse_key` takes it.
+        right_key: the key, as `parse_key` takes it.
         since: as of `impact`.
 
     Raises:
         UsageError: it is not a key of the right side, or the time does not fit its type.
     """
     side = spec.right
-    key = parse_key(said, side, "--right-key")
+    key = parse_key(right_key, side, "--right-key")
     name = key_row(read.warehouse.session, key, side)
-    there = read.read(k.RIGHT_TABLE).where(is_key(key, side)).where(f"{s.HASH} IS NOT NULL")
+    versions = read.read(k.RIGHT_TABLE).where(is_key(key, side)).where(f"{s.HASH} IS NOT NULL")
     referring_to_it = _referring(read, spec).where(is_key(key, side, k.fk))
     if since is not None:
-        there, referring_to_it = _of_the_version(there, referring_to_it, since, _horizon(ledger))
-    return _of_key(name, since, not there.isEmpty(), referring_to_it.count(), spec)
+        versions, referring_to_it = _of_the_version(versions, referring_to_it, since, _horizon(ledger))
+    return _of_key(name, since, not versions.isEmpty(), referring_to_it.count(), spec)
 
 
-def _of_key(key: JsonRow, since: str | None, is_there: bool, fan_out: int, spec: ForeignKeySpec) -> Impact:
+def _of_key(key: JsonRow, since: str | None, exists: bool, fan_out: int, spec: ForeignKeySpec) -> Impact:
     name = shown(key) + ("" if since is None else f" since {since}")
-    effect = f"{CHANGED} or {REMOVED}" if is_there else ADDED
+    effect = f"{CHANGED} or {REMOVED}" if exists else ADDED
     touched = max(fan_out, 1) if spec.outer else fan_out
     return Impact(touched, {effect: 1}, 0, ({"key": name, "subscribers": fan_out, "effect": effect},))
 
@@ -166,12 +166,12 @@ def _horizon(ledger: Ledger) -> str | None:
 
 
 def _of_the_version(
-    there: DataFrame, referring: DataFrame, since: str, horizon: str | None
+    versions: DataFrame, referring: DataFrame, since: str, horizon: str | None
 ) -> tuple[DataFrame, DataFrame]:
     """Returns the version of a right key that begins at a time, and the left rows that see it or would see it.
 
     Args:
-        there: the versions of the key.
+        versions: the versions of the key.
         referring: the left rows that refer to it.
         since: the time as text.
         horizon: SQL, the time by which versions had ended that do not answer any more; None if all answer.
@@ -179,15 +179,15 @@ def _of_the_version(
     Raises:
         UsageError: the time does not fit its type.
     """
-    kind = there.schema[s.VALID_FROM].dataType.simpleString()
-    time = there.sparkSession.range(1).selectExpr(f"TRY_CAST({text(since)} AS {kind}) AS at").first()
+    dtype = versions.schema[s.VALID_FROM].dataType.simpleString()
+    time = versions.sparkSession.range(1).selectExpr(f"TRY_CAST({text(since)} AS {dtype}) AS at").first()
     if time is None or time["at"] is None:
-        raise UsageError(f"--from: {since!r} is no {kind}")
-    at = F.expr(f"CAST({text(since)} AS {kind})")
-    later = there.where(F.col(s.VALID_FROM) > at).agg(F.min(s.VALID_FROM).alias("_fk_next"))
+        raise UsageError(f"--from: {since!r} is no {dtype}")
+    at = F.expr(f"CAST({text(since)} AS {dtype})")
+    later = versions.where(F.col(s.VALID_FROM) > at).agg(F.min(s.VALID_FROM).alias("_fk_next"))
     seeing = referring.where(F.col(k.AS_OF) >= at).crossJoin(F.broadcast(later))
     seen = f"{k.AS_OF} < _fk_next" + (f" AND _fk_next > {horizon}" if horizon is not None else "")
-    return there.where(F.col(s.VALID_FROM) == at), seeing.where(f"_fk_next IS NULL OR {seen}")
+    return versions.where(F.col(s.VALID_FROM) == at), seeing.where(f"_fk_next IS NULL OR {seen}")
 
 
 def of_changes(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, file: Path, limit: int) -> Impact:
@@ -205,8 +205,8 @@ def of_changes(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, file: Pa
     """
     side = spec.right
     keys, names = [c.name for c in side.key_columns], [*k.keys_of(spec, k.RIGHT_TABLE).keys]
-    with ExitStack() as kept:
-        log, quarantined = log_of_file(read, spec, Side.RIGHT, "the right side", ledger, file, kept)
+    with ExitStack() as stack:
+        log, quarantined = log_of_file(read, spec, Side.RIGHT, "the right side", ledger, file, stack)
         state = read.read(k.RIGHT_TABLE)
         if spec.as_of_batch:  # a truncate ends versions, and removes none
             log = log.where(f"{quote(keys[0])} IS NOT NULL")
@@ -221,7 +221,7 @@ def of_changes(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, file: Pa
             .select(*map(quote, names), EFFECT, F.coalesce(SUBSCRIBER_COUNT, F.lit(0)).alias(SUBSCRIBER_COUNT))
             .persist()
         )
-        kept.callback(touched.unpersist)
+        stack.callback(touched.unpersist)
         rows = F.greatest(SUBSCRIBER_COUNT, F.lit(1)) if spec.outer else F.col(SUBSCRIBER_COUNT)
         groups = touched.groupBy(EFFECT).agg(F.count("*"), F.sum(rows)).collect()
         most = touched.orderBy(F.col(EFFECT).isin(*TOUCHING).desc(), F.col(SUBSCRIBER_COUNT).desc(), *map(quote, names))
@@ -254,15 +254,15 @@ def _seeing(
     names = [*k.keys_of(spec, k.RIGHT_TABLE).keys]
     touching = effects.where(F.col(EFFECT).isin(*TOUCHING)).select(*map(quote, names))
     keys = k.right_keys(spec)
-    there, new = (
+    stored, new = (
         rows.where(f"{s.HASH} IS NOT NULL").select(*map(quote, names), s.HASH)
         for rows in (state, log.where(f"{quote(names[0])} IS NOT NULL"))
     )
-    after = held(there.unionByName(new).dropDuplicates(names), [*keys], horizon=horizon).drop(s.HASH)
+    after = held(stored.unionByName(new).dropDuplicates(names), [*keys], horizon=horizon).drop(s.HASH)
     times = after.join(touching, names, "left_semi")
     times = times.selectExpr("*", f"STRUCT({', '.join(map(quote, names))}) AS _fk_version")
-    asked = _referring(read, spec).select(*map(quote, k.subscribed(spec)))
-    seeing = during(asked, times, keys, k.AS_OF, "inner")
+    subscriptions = _referring(read, spec).select(*map(quote, k.subscribed(spec)))
+    seeing = during(subscriptions, times, keys, k.AS_OF, "inner")
     return (
         seeing.groupBy("_fk_version")
         .agg(F.count("*").alias(SUBSCRIBER_COUNT))

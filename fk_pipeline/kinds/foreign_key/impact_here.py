@@ -22,7 +22,7 @@ from fk_pipeline.store.rows_here import Wanted
 
 
 def seen_here(
-    table: Tables, spec: ForeignKeySpec, ledger: Ledger, said: str, since: str | None
+    table: Tables, spec: ForeignKeySpec, ledger: Ledger, right_key: str, since: str | None
 ) -> tuple[JsonRow, bool, int]:
     """Returns a right key, whether its row exists, and the number of left rows that refer to it.
 
@@ -30,7 +30,7 @@ def seen_here(
         table: opens a stored table.
         spec: the pipeline.
         ledger: its ledger.
-        said: the key as text.
+        right_key: the key as text.
         since: with `as_of`, the time since which a version of it holds: then whether this version exists, and the
             number of left rows that see it or would see it; None: any version.
 
@@ -39,35 +39,35 @@ def seen_here(
         UsageError: a text is not a value of its type.
     """
     rights, alive = table(k.RIGHT_TABLE), NotTest(NullTest(s.HASH))
-    tests, key = typed_key(parse_key(said, spec.right, "--right-key"), spec.right, rights.schema)
-    there: list[RowTest] = [*tests, alive]
+    tests, key = typed_key(parse_key(right_key, spec.right, "--right-key"), spec.right, rights.schema)
+    living: list[RowTest] = [*tests, alive]
     referring = [*under(tests, k.fk), alive]
     subscriptions = table(k.SUBSCRIPTION_STORE)
     if since is None:
-        is_there = len(rights.read(Wanted([s.HASH], there, limit=1))) > 0
-        return key, is_there, len(subscriptions.read(Wanted([s.HASH], referring)))
+        exists = len(rights.read(Wanted([s.HASH], living, limit=1))) > 0
+        return key, exists, len(subscriptions.read(Wanted([s.HASH], referring)))
     if ledger.folds.horizon(Stage.RIGHT_TABLE) is not None:
         raise LeftToSpark("what is told of times that are history, Spark knows")
     at = _number(since, rights.schema.field(s.VALID_FROM).type)
-    begins, asked = (
+    begins, times = (
         as_numbers(rows.read(Wanted([name], where)))[name].to_pylist()
-        for rows, name, where in ((rights, s.VALID_FROM, there), (subscriptions, k.AS_OF, referring))
+        for rows, name, where in ((rights, s.VALID_FROM, living), (subscriptions, k.AS_OF, referring))
     )
     following = min((begin for begin in begins if begin > at), default=None)
-    seeing = [one for one in asked if one is not None and one >= at and (following is None or one < following)]
+    seeing = [time for time in times if time is not None and time >= at and (following is None or time < following)]
     return key, at in begins, len(seeing)
 
 
-def _number(since: str, kind: pa.DataType) -> int:
+def _number(since: str, dtype: pa.DataType) -> int:
     """Returns a time, given as text, as a number: of a timestamp its microseconds since 1970.
 
     Raises:
         LeftToSpark: it is not certain which time it is.
         UsageError: it is none.
     """
-    if pa.types.is_integer(kind) and re.search(r"[A-Za-z]", since):
-        raise UsageError(f"--from: {since!r} is no {'int' if kind == pa.int32() else 'bigint'}")
-    bound = is_value(s.VALID_FROM, since, kind).bound
+    if pa.types.is_integer(dtype) and re.search(r"[A-Za-z]", since):
+        raise UsageError(f"--from: {since!r} is no {'int' if dtype == pa.int32() else 'bigint'}")
+    bound = is_value(s.VALID_FROM, since, dtype).bound
     if not isinstance(bound, int):
         raise LeftToSpark("which time is meant, Spark knows")
     return bound

@@ -101,8 +101,8 @@ def _filled_foreign_key(spec: Any) -> list[str]:
 
     The foreign key of every other row was computed before the row came into the changelog.
     """
-    found: list[str] = loaded("fk_pipeline.kinds.foreign_key.layout:foreign_key_of_filled_rows")(spec)
-    return found
+    expressions: list[str] = loaded("fk_pipeline.kinds.foreign_key.layout:foreign_key_of_filled_rows")(spec)
+    return expressions
 
 
 def _depends_on(spec: Any) -> dict[str, str]:

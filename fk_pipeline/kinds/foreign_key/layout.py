@@ -43,14 +43,14 @@ def layout_of(session: SparkSession, spec: ForeignKeySpec) -> Layout:
     left = empty_rows(session, spec, spec.left)
     right = empty_rows(session, spec, spec.right)
     for text, key in zip(spec.left.foreign_key, spec.right.key_columns, strict=True):
-        wanted = right.schema[key.name].dataType
-        found = type_of(spec, left, text, "left.foreign_key")
-        if found != wanted:
+        expected = right.schema[key.name].dataType
+        actual = type_of(spec, left, text, "left.foreign_key")
+        if actual != expected:
             raise PipelineFileError(
-                f"foreign_key {text!r} is {found.simpleString()}, the right key {key.name!r} is "
-                f"{wanted.simpleString()}",
+                f"foreign_key {text!r} is {actual.simpleString()}, the right key {key.name!r} is "
+                f"{expected.simpleString()}",
                 where=str(spec.file),
-                fix=f"make the types equal, for example with CAST(({text}) AS {wanted.simpleString()})",
+                fix=f"make the types equal, for example with CAST(({text}) AS {expected.simpleString()})",
             )
     time = _time_type(spec, left, right)
     more = [F.lit(None).cast(time).alias(c.name) for c in spec.columns_of_validity]
@@ -80,33 +80,33 @@ def _time_type(spec: ForeignKeySpec, left: DataFrame, right: DataFrame) -> str:
         return spec.time_type
     since = spec.right.valid_from
     assert since is not None
-    found = {"as_of": type_of(spec, left, spec.as_of, "as_of").simpleString().upper()}
-    found["right.valid_from"] = (
+    types = {"as_of": type_of(spec, left, spec.as_of, "as_of").simpleString().upper()}
+    types["right.valid_from"] = (
         "TIMESTAMP"
         if spec.right.holds_since_commit
         else type_of(spec, right, since, "right.valid_from").simpleString().upper()
     )
-    for name, kind in found.items():
-        if kind not in TIMES:
+    for name, dtype in types.items():
+        if dtype not in TIMES:
             raise PipelineFileError(
-                f"{name} is {kind}, which is no time",
+                f"{name} is {dtype}, which is no time",
                 where=str(spec.file),
                 fix="make both TIMESTAMP, or both BIGINT, for example with CAST",
             )
-    if len({*found.values()}) > 1:
+    if len({*types.values()}) > 1:
         raise PipelineFileError(
-            f"as_of is {found['as_of']}, right.valid_from is {found['right.valid_from']}",
+            f"as_of is {types['as_of']}, right.valid_from is {types['right.valid_from']}",
             where=str(spec.file),
             fix="make the types equal, for example with CAST",
         )
-    fitting, written = (int, "a whole number") if found["as_of"] == "BIGINT" else (str, "a span of time, 90 days")
+    fitting, written = (int, "a whole number") if types["as_of"] == "BIGINT" else (str, "a span of time, 90 days")
     if not isinstance(spec.history, fitting | None):
         raise PipelineFileError(
-            f"as_of is {found['as_of']}, and history is {spec.history!r}",
+            f"as_of is {types['as_of']}, and history is {spec.history!r}",
             where=str(spec.file),
             fix=f"write {written}",
         )
-    return found["as_of"]
+    return types["as_of"]
 
 
 def _key_rows(joined: DataFrame, spec: ForeignKeySpec) -> DataFrame:
@@ -124,7 +124,7 @@ def foreign_key_of_filled_rows(spec: ForeignKeySpec) -> list[str]:
 
 def declared_layout(spec: ForeignKeySpec) -> Layout:
     """Returns the tables as far as the pipeline file alone tells: the type of an expression is `expression`."""
-    types, keys = ([(o.name, declared_type(spec, o)) for o in found] for found in (spec.outputs, spec.key_outputs))
+    types, keys = ([(o.name, declared_type(spec, o)) for o in outputs] for outputs in (spec.outputs, spec.key_outputs))
     orders = [declared_sequence_type(spec.side(side)) for side in SIDES]
     return _layout(spec, orders[0], orders[1], types, keys, spec.time_type)
 

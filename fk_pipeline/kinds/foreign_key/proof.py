@@ -39,7 +39,7 @@ def expected(tables: Mapping[str, DataFrame], spec: ForeignKeySpec, isolating: b
     if k.paired_columns(spec):
         keys += _right_key(spec)
     elif spec.outer:
-        keys += _alone(spec)
+        keys += _unmatched_key(spec)
     outputs = [o.sql for o in spec.outputs]
     computed = f" WHERE NOT {fails(*outputs)}" if isolating else ""
     joined, session = _joined(tables, spec, isolating), tables[k.LEFT_CHANGELOG].sparkSession
@@ -67,11 +67,13 @@ def _with_key(row: str, joined: str, spec: ForeignKeySpec) -> str:
 def _right_key(spec: ForeignKeySpec) -> list[str]:
     """SQL per component of the right key of a joined row: the foreign key, or the key of a right row alone."""
     references = [f"`left`._fk_ref_{i}" for i in range(len(spec.right.key_columns))]
-    whole = " AND ".join(f"{one} IS NOT NULL" for one in references)
-    return [f"IF({whole}, {one}, {other})" for one, other in zip(references, _alone(spec), strict=True)]
+    whole = " AND ".join(f"{reference} IS NOT NULL" for reference in references)
+    return [
+        f"IF({whole}, {reference}, {other})" for reference, other in zip(references, _unmatched_key(spec), strict=True)
+    ]
 
 
-def _alone(spec: ForeignKeySpec) -> list[str]:
+def _unmatched_key(spec: ForeignKeySpec) -> list[str]:
     """SQL per component of the right key: its value in a joined row without a left row, else null."""
     left = f"`left`.{spec.left.key_columns[0].quoted}"
     return [f"IF({left} IS NULL, `right`.{c.quoted}, NULL)" for c in spec.right.key_columns]
@@ -125,16 +127,16 @@ def counted(
     lost = fails(*[o.sql for o in spec.outputs])
     frames["left_out"] = session.sql(f"SELECT 1 AS one {joined} WHERE `left`.{keys[0]} IS NOT NULL AND {lost}")
     if not spec.inner:  # joins the keys of the right rows again: finds right rows that exist and were not joined
-        there = f"fk_there_{uuid.uuid4().hex}"
+        existing = f"fk_there_{uuid.uuid4().hex}"
         names = [f"{c.quoted} AS _fk_there_{i}" for i, c in enumerate(spec.right.key_columns)]
         on = " AND ".join(f"`left`._fk_ref_{i} = _fk_there_{i}" for i in range(len(names)))
         if spec.as_of is not None:
             names.append(f"{s.VALID_FROM} AS _fk_there_since")
             on += f" AND `left`.{HELD} = _fk_there_since"
-        right_rows.selectExpr(*names).createOrReplaceTempView(there)
+        right_rows.selectExpr(*names).createOrReplaceTempView(existing)
         key = spec.right.key_columns[0].quoted
         frames["unmatched"] = session.sql(
-            f"SELECT 1 AS one {joined} JOIN {there} ON {on} WHERE `right`.{key} IS NULL AND NOT {lost}"
+            f"SELECT 1 AS one {joined} JOIN {existing} ON {on} WHERE `right`.{key} IS NULL AND NOT {lost}"
         )
     return frames
 
@@ -153,10 +155,10 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
         so: all key columns of the result, null in `_fk_pk_*`.
     """
     lefts = _pending_left(tables, due, spec)
-    return [lefts, _pending_alone(tables, due, lefts, spec)] if spec.outer else [lefts]
+    return [lefts, _pending_right(tables, due, lefts, spec)] if spec.outer else [lefts]
 
 
-def _pending_alone(
+def _pending_right(
     tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], lefts: DataFrame, spec: ForeignKeySpec
 ) -> DataFrame:
     """Returns the keys of right rows that due work may let stand alone or not: those that it changes.
@@ -165,7 +167,7 @@ def _pending_alone(
     """
     pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
     rights = [F.col(quote(c.name)).alias(k.fk(c.name)) for c in spec.right.key_columns]
-    batches = sorted({int(b) for found in due.values() for b in found})
+    batches = sorted({int(b) for numbers in due.values() for b in numbers})
     log, table = tables["right_changelog"], tables["right_table"]
     versions = current_rows(tables["left_changelog"], spec.left)
     own = [F.col(quote(c.name)).alias(k.pk(c.name)) for c in spec.left.key_columns]
@@ -183,7 +185,7 @@ def _pending_alone(
     keys = reduce(DataFrame.unionByName, parts).distinct()
     columns = k.paired_columns(spec) or k.alone_columns(spec)
     return keys.select(
-        *[F.lit(None).cast(kind).alias(name) for name, kind in k.pk_columns(spec)],
+        *[F.lit(None).cast(dtype).alias(name) for name, dtype in k.pk_columns(spec)],
         *[F.col(quote(fk)).alias(name) for fk, (name, _) in zip(fks, columns, strict=True)],
     )
 
@@ -220,6 +222,8 @@ def _pending_left(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[in
         store.select(*map(quote, pks)).crossJoin(truncated("left_changelog", spec.left, left)),
         store.select(*map(quote, pks)).crossJoin(truncated("right_changelog", spec.right, right)),
     ]
-    if spec.as_of_batch and (right or responses):  # a truncate there, also one that went, ends versions since then
+    if spec.as_of_batch and (
+        right or responses
+    ):  # a truncate of such a batch, even if it was withdrawn, ends versions since then
         parts.append(store.where(F.col(k.AS_OF) >= min(right + responses)).select(*map(quote, pks)))
     return reduce(DataFrame.unionByName, parts).distinct()

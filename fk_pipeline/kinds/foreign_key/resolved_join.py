@@ -50,7 +50,7 @@ _HALF_FAILED, _KEY_FAILED = "_fk_half_failed", "_fk_key_failed"
 """Columns of `rows_changed`: the reason why the left row is computed without its right row, and why the result key
 cannot be computed."""
 
-STOOD, _REMOVES = "_fk_stood", "_fk_removes"
+RESULT_FK, _REMOVES = "_fk_stood", "_fk_removes"
 """Columns: the foreign key under which the result has a row of the left key; the row is the removal of that row."""
 
 REPLACING = (JOINED, HALF_JOINED, RETRACTED, *REFUSED)
@@ -90,7 +90,7 @@ def decide(
     """
     pks = k.pk_names(spec)
     fks = k.fk_names(spec)
-    stood = [STOOD] if k.stands_by(spec) else []
+    result_fk = [RESULT_FK] if k.stands_by(spec) else []
     rows = due
     fresh, stored_there = F.lit(True), F.lit(True)
     if subscriptions is not None:
@@ -113,12 +113,12 @@ def decide(
         )
         rows = rows.join(stored, [*pks, s.OWNER], "left")
         stored_there = F.col("_fk_stored").eqNullSafe(F.col(s.LEFT_HASH))
-    there = result.select(
+    row_of_result = result.select(
         *map(quote, pks),
         F.lit(True).alias("_fk_there"),
         F.col(s.LEFT_HASH).alias("_fk_there_left"),
         F.col(s.RIGHT_HASH).alias("_fk_there_right"),
-        *[F.struct(*map(quote, fks)).alias(name) for name in stood],
+        *[F.struct(*map(quote, fks)).alias(name) for name in result_fk],
     )
     is_there = F.coalesce("_fk_there", F.lit(False))
     gone = F.col(s.LEFT_HASH).isNull() | ((F.col(s.RIGHT_HASH).isNull() | closed) & F.lit(spec.inner))
@@ -133,11 +133,11 @@ def decide(
         .when(closed, EXPIRED)
         .otherwise(F.expr(IMPLIED_SQL))
     )
-    return rows.join(there, pks, "left").select(
+    return rows.join(row_of_result, pks, "left").select(
         *map(quote, due.columns),
         verdict.alias(k.VERDICT),
         *(["left", "right"] if carry else []),
-        *stood,
+        *result_fk,
     )
 
 
@@ -168,12 +168,12 @@ def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
 
     Per batch the value is the ledger entries of the last starts of the stages `responses` and `resolved_join`.
     """
-    found = {}
+    runs = {}
     for batch in ledger.batches:
         states = [ledger.state(stage, batch) for stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN)]
         if all(state.last_event == "succeeded" for state in states) and not ledger.due.has(Stage.RESOLVED_JOIN, batch):
-            found[batch] = (states[0].started, states[1].started)
-    return found
+            runs[batch] = (states[0].started, states[1].started)
+    return runs
 
 
 def first_rows(left_changelog: DataFrame, rights: DataFrame, spec: ForeignKeySpec) -> DataFrame:
@@ -229,13 +229,13 @@ def rows_changed(rows: DataFrame, spec: ForeignKeySpec, evaluator: Evaluator = S
         decided again.
     """
     pks = k.pk_names(spec)
-    ours = [*pks, *k.fk_names(spec), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
-    none = [F.lit(None).cast(kind).alias(name) for name, kind in k.alone_columns(spec)]
+    columns = [*pks, *k.fk_names(spec), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
+    none = [F.lit(None).cast(dtype).alias(name) for name, dtype in k.alone_columns(spec)]
     answered = F.expr(f"IF({k.VERDICT} = '{EXPIRED}', NULL, {s.RIGHT_HASH})")
     rows = (
         _with_removals(rows, spec)
         .withColumn(s.RIGHT_HASH, answered)
-        .select(*map(quote, ours), F.col(_REMOVES).alias(s.DELETED), *none, "left", "right")
+        .select(*map(quote, columns), F.col(_REMOVES).alias(s.DELETED), *none, "left", "right")
     )
     return selected_rows(rows, spec, evaluator, halves=not spec.inner)
 
@@ -297,14 +297,14 @@ def _with_removals(rows: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     with another foreign key becomes two: a removal and a new row.
     """
     retracted = f"{k.VERDICT} = '{RETRACTED}'"
-    if STOOD not in rows.columns or not k.paired_columns(spec):
+    if RESULT_FK not in rows.columns or not k.paired_columns(spec):
         return rows.withColumn(_REMOVES, F.expr(retracted))
     fks = k.fk_names(spec)
-    same = " AND ".join(f"{quote(fk)} <=> {STOOD}.{quote(fk)}" for fk in fks)
-    moved = f"{STOOD} IS NOT NULL AND NOT ({same})"
+    same = " AND ".join(f"{quote(fk)} <=> {RESULT_FK}.{quote(fk)}" for fk in fks)
+    moved = f"{RESULT_FK} IS NOT NULL AND NOT ({same})"
     each = f"CASE WHEN {retracted} THEN ARRAY(TRUE) WHEN {moved} THEN ARRAY(TRUE, FALSE) ELSE ARRAY(FALSE) END"
     rows = rows.withColumn(_REMOVES, F.explode(F.expr(each)))
-    return rows.withColumns({fk: F.expr(f"IF({_REMOVES}, {STOOD}.{quote(fk)}, {quote(fk)})") for fk in fks})
+    return rows.withColumns({fk: F.expr(f"IF({_REMOVES}, {RESULT_FK}.{quote(fk)}, {quote(fk)})") for fk in fks})
 
 
 def rows_to_write(decided: DataFrame, spec: ForeignKeySpec, once: bool = False) -> DataFrame:
@@ -364,7 +364,7 @@ def _select_isolating(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[st
     """
     doubtful = {output.name: output.sql for output in spec.outputs if not output.plain}
     of_right = {name: sql for name, sql in doubtful.items() if halves and name in spec.right_outputs}
-    alone = [sql for name, sql in doubtful.items() if name not in of_right]
+    others = [sql for name, sql in doubtful.items() if name not in of_right]
 
     def why(expressions: Iterable[str], where: str) -> str:
         return ISOLATING.reason((where, sql, "select") for sql in expressions)
@@ -372,7 +372,7 @@ def _select_isolating(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[st
     pair = joined.withColumn(PAIR_AS_JSON, F.to_json(F.struct("left", "right")))
     frame = with_names(pair, spec, [*keep, PAIR_AS_JSON, _KEY_FAILED]).selectExpr(
         "*",
-        f"COALESCE({_KEY_FAILED}, {why(alone, f'NOT {s.DELETED}')}) AS {FAILED}",
+        f"COALESCE({_KEY_FAILED}, {why(others, f'NOT {s.DELETED}')}) AS {FAILED}",
         f"{why(of_right.values(), f'NOT {s.DELETED} AND right IS NOT NULL')} AS {_HALF_FAILED}",
     )
     without = f"{_HALF_FAILED} IS NOT NULL AND {FAILED} IS NULL"
@@ -386,10 +386,10 @@ def _select_isolating(joined: DataFrame, spec: ForeignKeySpec, keep: Sequence[st
         FAILED, F.expr(f"COALESCE({FAILED}, {why(of_right.values(), f'NOT {s.DELETED} AND right IS NULL')})")
     )
     failed = F.col(FAILED).isNotNull()
-    kept = {name: F.col(quote(name)) for name in keep} | {s.DELETED: F.col(s.DELETED) | failed}
+    columns = {name: F.col(quote(name)) for name in keep} | {s.DELETED: F.col(s.DELETED) | failed}
     reason = F.coalesce(FAILED, _HALF_FAILED)
     return frame.select(
-        *[column.alias(name) for name, column in kept.items()],
+        *[column.alias(name) for name, column in columns.items()],
         reason.alias(FAILED),
         F.when(reason.isNotNull(), F.col(PAIR_AS_JSON)).alias(PAIR_AS_JSON),
         *[F.when(~failed, F.expr(o.sql)).alias(o.name) for o in spec.outputs],

@@ -64,35 +64,37 @@ def responses(
         batches: the batches whose responses are due.
         ends: what may have ended versions, with `as_of`.
     """
-    pks, asked_for = [*map(quote, k.pk_names(spec))], [*map(quote, k.subscribed(spec))]
+    pks, subscribed = [*map(quote, k.pk_names(spec))], [*map(quote, k.subscribed(spec))]
     right = [
         F.expr(right_hash(spec)).alias(s.RIGHT_HASH),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
         F.expr(PROPAGATED).alias(_PROPAGATED),
     ]
-    stored = subscriptions.select(*pks, *asked_for, s.APPLIED_IN, k.INSTRUCTION, s.HASH, s.OWNER)
+    stored = subscriptions.select(*pks, *subscribed, s.APPLIED_IN, k.INSTRUCTION, s.HASH, s.OWNER)
     both = with_right(stored, answering(right_table, spec, ends), spec, right)
     asks = (
         f"COALESCE({batches.predicate(s.APPLIED_IN)} AND {k.INSTRUCTION} IS NOT NULL "
         f"AND ({k.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {s.RIGHT_HASH} IS NOT NULL), FALSE)"
     )
-    news = f"COALESCE({batches.predicate(_CHANGED_IN)} AND {_PROPAGATED}, FALSE)"
-    hears = f"{news} AND NOT ({asks} AND {s.APPLIED_IN} = {_CHANGED_IN})"
-    asked = f"STRUCT({s.APPLIED_IN} AS batch, '{LEFT}' AS cause, {k.INSTRUCTION} AS instruction)"
-    heard = f"STRUCT({_CHANGED_IN} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"
+    changed = f"COALESCE({batches.predicate(_CHANGED_IN)} AND {_PROPAGATED}, FALSE)"
+    hears = f"{changed} AND NOT ({asks} AND {s.APPLIED_IN} = {_CHANGED_IN})"
+    left_driven = f"STRUCT({s.APPLIED_IN} AS batch, '{LEFT}' AS cause, {k.INSTRUCTION} AS instruction)"
+    right_driven = f"STRUCT({_CHANGED_IN} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"
     if batches.first == batches.last:  # one response per subscriber: cause `left` if it asked, otherwise `right`
-        response = F.expr(f"IF({asks}, {asked}, {heard})")
+        response = F.expr(f"IF({asks}, {left_driven}, {right_driven})")
     else:
-        twice = f"WHEN {hears} THEN ARRAY({asked}, {heard})"
-        response = F.explode(F.expr(f"CASE WHEN NOT {asks} THEN ARRAY({heard}) {twice} ELSE ARRAY({asked}) END"))
-    due = both.where(f"{asks} OR {news}").withColumn("_fk_response", response)
+        twice = f"WHEN {hears} THEN ARRAY({left_driven}, {right_driven})"
+        response = F.explode(
+            F.expr(f"CASE WHEN NOT {asks} THEN ARRAY({right_driven}) {twice} ELSE ARRAY({left_driven}) END")
+        )
+    due = both.where(f"{asks} OR {changed}").withColumn("_fk_response", response)
     more = [] if spec.as_of is None else reached(right_table, spec, batches, ends)
     if more:
-        due = due.unionByName(_hearing(both, more, spec, asks, news).select(*map(quote, due.columns)))
+        due = due.unionByName(_hearing(both, more, spec, asks, changed).select(*map(quote, due.columns)))
     return due.select(
         F.col("_fk_response.batch").alias(s.BATCH),
         *pks,
-        *asked_for,
+        *subscribed,
         F.col("_fk_response.cause").alias(s.CAUSE),
         F.col("_fk_response.instruction").alias(k.INSTRUCTION),
         F.col(s.HASH).alias(s.LEFT_HASH),
@@ -101,21 +103,21 @@ def responses(
     )
 
 
-def _hearing(both: DataFrame, more: Sequence[DataFrame], spec: ForeignKeySpec, asks: str, news: str) -> DataFrame:
-    """Returns the subscriptions that hear of a change by which another version than before answers them, or none.
+def _hearing(both: DataFrame, more: Sequence[DataFrame], spec: ForeignKeySpec, asks: str, changed: str) -> DataFrame:
+    """Returns the subscriptions that get a response because another version than before, or none, answers them now.
 
     Args:
         both: the subscriptions with the right row that answers each.
         more: the times that the changes reach, as `reached` returns them.
         spec: the pipeline.
         asks: SQL (BOOLEAN) over `both`: the subscription requests a response.
-        news: SQL (BOOLEAN) over `both`: the version that answers changed.
+        changed: SQL (BOOLEAN) over `both`: the version that answers changed.
 
     Returns:
         `both` with `_fk_response`, without those that get the same response anyway.
     """
     pks = k.pk_names(spec)
-    answered = f"({asks} AND {s.APPLIED_IN} = {s.BATCH}) OR ({news} AND {_CHANGED_IN} = {s.BATCH})"
+    answered = f"({asks} AND {s.APPLIED_IN} = {s.BATCH}) OR ({changed} AND {_CHANGED_IN} = {s.BATCH})"
     rows = meeting(both, more, spec).where(f"NOT ({answered})").dropDuplicates([*pks, s.BATCH])
-    heard = f"STRUCT({s.BATCH} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"
-    return rows.withColumn("_fk_response", F.expr(heard))
+    right_driven = f"STRUCT({s.BATCH} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"
+    return rows.withColumn("_fk_response", F.expr(right_driven))

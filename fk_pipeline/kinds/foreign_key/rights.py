@@ -113,41 +113,41 @@ def with_right(
 
 
 def concerned(
-    asked: DataFrame, right_table: DataFrame, spec: ForeignKeySpec, batches: BatchRange, ends: Ends = USUAL
+    rows: DataFrame, right_table: DataFrame, spec: ForeignKeySpec, batches: BatchRange, ends: Ends = USUAL
 ) -> DataFrame:
     """Returns the rows for whose time a right row changed, maybe several times.
 
     Args:
-        asked: rows with the foreign key (`_fk_fk_*`) and the time (`_fk_as_of`).
+        rows: rows with the foreign key (`_fk_fk_*`) and the time (`_fk_as_of`).
         right_table: the versions of some right keys.
         spec: the pipeline, with `as_of`.
         batches: the batches for which versions changed.
         ends: what may have ended versions.
 
     Returns:
-        The columns of `asked`, and `_fk_batch`: the batch of the change.
+        The columns of `rows`, and `_fk_batch`: the batch of the change.
     """
     changed = f"{batches.predicate(s.APPLIED_IN)} AND {PROPAGATED}"
     now = answering(right_table, spec, ends).where(changed)
     times = [now.select(*as_fks(spec), F.col(s.APPLIED_IN).alias(s.BATCH), s.VALID_FROM, VALID_TO)]
     times += reached(right_table, spec, batches, ends)
-    return meeting(asked, times, spec)
+    return meeting(rows, times, spec)
 
 
-def meeting(asked: DataFrame, times: Sequence[DataFrame], spec: ForeignKeySpec) -> DataFrame:
+def meeting(rows: DataFrame, times: Sequence[DataFrame], spec: ForeignKeySpec) -> DataFrame:
     """Returns the rows whose time is among some times, with the other columns of these; a row may come several times.
 
     Args:
-        asked: rows with the foreign key (`_fk_fk_*`) and the time (`_fk_as_of`).
-        times: as `reached` returns them; those without a foreign key, a few, are of every one.
+        rows: rows with the foreign key (`_fk_fk_*`) and the time (`_fk_as_of`).
+        times: as `reached` returns them; the few without a foreign key are of every key.
         spec: the pipeline.
     """
     fks = k.fk_names(spec)
-    found = []
-    for one in times:
-        keys = {fk: fk for fk in fks if fk in one.columns}
-        found.append(during(asked, one if keys else F.broadcast(one), keys, k.AS_OF, "inner"))
-    return reduce(DataFrame.unionByName, found)
+    parts = []
+    for frame in times:
+        keys = {fk: fk for fk in fks if fk in frame.columns}
+        parts.append(during(rows, frame if keys else F.broadcast(frame), keys, k.AS_OF, "inner"))
+    return reduce(DataFrame.unionByName, parts)
 
 
 def reached(right_table: DataFrame, spec: ForeignKeySpec, batches: BatchRange, ends: Ends = USUAL) -> list[DataFrame]:
@@ -162,17 +162,17 @@ def reached(right_table: DataFrame, spec: ForeignKeySpec, batches: BatchRange, e
     Returns:
         Frames with `_fk_batch`, `_fk_valid_from` and `_fk_valid_to`, of changed versions also with `_fk_fk_*`.
     """
-    found = []
+    frames = []
     if ends.withdrawn or spec.selects_end:
         keys = [c.name for c in spec.right.key_columns]
         changed = f"{batches.predicate(s.APPLIED_IN)} AND {PROPAGATED}"
         versions = reach(right_table, keys, changed, ends.truncates, ends.horizon, before=spec.selects_end)
-        found.append(versions.select(*as_fks(spec), F.col(s.APPLIED_IN).alias(s.BATCH), s.VALID_FROM, VALID_TO))
+        frames.append(versions.select(*as_fks(spec), F.col(s.APPLIED_IN).alias(s.BATCH), s.VALID_FROM, VALID_TO))
     if ends.changed:
         later = {batch: min((b for b in ends.truncates if b > batch), default=None) for batch in ends.changed}
         since = "0" if spec.selects_end else s.BATCH  # else only what held since then
         rows = ", ".join(f"({batch}, {'NULL' if end is None else end})" for batch, end in later.items())
         times = f"SELECT {s.BATCH}, {since} AS {s.VALID_FROM}, CAST({VALID_TO} AS INT) AS {VALID_TO}"
         query = f"{times} FROM VALUES {rows} AS truncates({s.BATCH}, {VALID_TO})"
-        found.append(right_table.sparkSession.sql(query))
-    return found
+        frames.append(right_table.sparkSession.sql(query))
+    return frames

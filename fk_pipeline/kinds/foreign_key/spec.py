@@ -118,7 +118,7 @@ class ForeignKeySpec(JoinSpec):
     @property
     def columns_of_validity(self) -> tuple[Column, ...]:
         """The columns of `VALIDITY` that expressions of the result may name."""
-        return tuple(found for name in VALIDITY if (found := self._validity(name)) is not None)
+        return tuple(column for name in VALIDITY if (column := self._validity(name)) is not None)
 
     @cached_property
     def key_outputs(self) -> tuple[Output, ...]:

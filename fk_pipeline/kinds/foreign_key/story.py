@@ -116,14 +116,14 @@ class JoinStory(ResultStory):
         story: Any = self
         return {**asdict(story, dict_factory=_with_times), "as_expected": self.as_expected}
 
-    def rows_said(self) -> list[str]:
+    def row_sentences(self) -> list[str]:
         """Returns the row of the result, the row of the join and the due work in sentences."""
         written = f" (written in batch {self.written_in}, {self.written_at})" if self.written_at is not None else ""
         joined = "the same" if self.as_expected and self.result is not None else values_said(self.expected)
         lines = [f"Result: {values_said(self.result)}{written}", f"The join computed now: {joined}"]
         if self.due:
-            told = "; ".join(f"{stage} {', '.join(map(str, batches))}" for stage, batches in self.due.items())
-            lines.append(f"Due: {told}")
+            work = "; ".join(f"{stage} {', '.join(map(str, batches))}" for stage, batches in self.due.items())
+            lines.append(f"Due: {work}")
         return lines
 
 
@@ -169,7 +169,7 @@ class LeftStory(JoinStory):
 
     def sentences(self) -> list[str]:
         """Returns the present state in sentences, the conclusion last."""
-        lines = [f"Subscription: {_subscribed(self.subscription)}", *self.rows_said()]
+        lines = [f"Subscription: {_subscribed(self.subscription)}", *self.row_sentences()]
         if self.folded_to is not None:
             lines.append(
                 f"Folded: of old batches, the newest {self.folded_to}, the last version per key is kept, "
@@ -178,7 +178,7 @@ class LeftStory(JoinStory):
         return [*lines, self.conclusion]
 
 
-def wrong_said(what: str, why: str, spec: ForeignKeySpec) -> str:
+def wrong_conclusion(what: str, why: str, spec: ForeignKeySpec) -> str:
     """Returns the conclusion about a wrong result: what is wrong, what the changelogs say, and the remedy."""
     return (
         f"WRONG: {what}. By the changelogs {why} 'fk-pipeline verify {spec.file}' says how many rows are wrong, "
@@ -208,8 +208,8 @@ def _events(
         what = "quarantined pair" if record.file is None else f"quarantined {record.side} line"
         yield record.batch, what, record.reason, "" if record.file is None else f"{record.file}:{record.line}"
     for response in responses:
-        asked = f"to {response.instruction}" if response.instruction else "because the right row changed"
-        yield response.batch, "response", f"{asked}: {_about(response)}", ""
+        cause = f"to {response.instruction}" if response.instruction else "because the right row changed"
+        yield response.batch, "response", f"{cause}: {_about(response)}", ""
         yield response.batch, "verdict", f"{response.verdict or 'due'}: {response.why}", ""
 
 
@@ -224,11 +224,11 @@ def _versions(versions: Iterable[Version], *, is_left: bool) -> Iterator[StoryEv
             continue
         name = shown(version.key) + (f" since {version.at}" if version.at is not None and not is_left else "")
         what = "left row" if is_left else f"right row {name}"
-        yield version.event(what, _version_said(version, before.get(name), is_left=is_left))
+        yield version.event(what, _version_text(version, before.get(name), is_left=is_left))
         before[name] = version
 
 
-def _version_said(version: Version, before: Version | None, *, is_left: bool) -> str:
+def _version_text(version: Version, before: Version | None, *, is_left: bool) -> str:
     late = "; late: an older batch had brought a newer version" if version.late else ""
     if version.row is None or version.key is None:
         return f"deleted{late}"
@@ -266,11 +266,13 @@ def _of_batch(batch: int | None) -> str:
     return "that no changelog has any more" if batch is None else f"of batch {batch}"
 
 
-def _subscribed(found: SubscriptionStory | None) -> str:
-    if found is None:
+def _subscribed(subscription: SubscriptionStory | None) -> str:
+    if subscription is None:
         return "none"
-    to = f"to right row {shown(found.refers_to)}" if found.refers_to else "to no right row"
-    to += "" if found.at is None else f" at {found.at}"
-    before = f", before to {shown(found.before)}" if found.before not in (None, found.refers_to) else ""
-    asked = f"asked {found.instruction}" if found.instruction else "asked nothing"
-    return f"{to}{before}; {asked} in batch {found.propagated_in}"
+    to = f"to right row {shown(subscription.refers_to)}" if subscription.refers_to else "to no right row"
+    to += "" if subscription.at is None else f" at {subscription.at}"
+    before = (
+        f", before to {shown(subscription.before)}" if subscription.before not in (None, subscription.refers_to) else ""
+    )
+    request = f"asked {subscription.instruction}" if subscription.instruction else "asked nothing"
+    return f"{to}{before}; {request} in batch {subscription.propagated_in}"

@@ -85,9 +85,9 @@ def new_subscribers(rows: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     pairs = [quote(name) for name in (*k.subscribed(spec), *k.pk_names(spec))]
     if OUTCOME in rows.columns:
         rows = rows.where(F.col(OUTCOME).isin(INSERTED, APPLIED))
-        kept = [
+        unchanged = [
             F.col(quote(k.fk(c.name))).eqNullSafe(F.col(quote(k.previous_fk(c.name)))) for c in spec.right.key_columns
         ]
         if spec.as_of is None:  # else the store does not remember the time of before
-            rows = rows.where(~reduce(and_, kept))
+            rows = rows.where(~reduce(and_, unchanged))
     return rows.where(F.col(quote(k.subscribed(spec)[0])).isNotNull()).select(*pairs)

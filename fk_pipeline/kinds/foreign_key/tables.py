@@ -56,7 +56,7 @@ def chosen(name: str) -> str:
     return f"_fk_key_{name}"
 
 
-def alone(name: str) -> str:
+def alone_key(name: str) -> str:
     """Returns the name of a component of the key of a right row that stands alone in the result of an outer join."""
     return f"_fk_alone_{name}"
 
@@ -116,7 +116,7 @@ _COMPONENTS = {
     fk(""): "component of the foreign key; all are null if one is",
     previous_fk(""): "component of the foreign key before the last propagated change",
     chosen(""): "column of the result key that the pipeline file gives",
-    alone(""): "component of the key of a right row to which no left row refers; null in all other rows",
+    alone_key(""): "component of the key of a right row to which no left row refers; null in all other rows",
 }
 
 
@@ -150,9 +150,9 @@ def right_keys(spec: ForeignKeySpec) -> dict[str, str]:
     return {c.name: fk(c.name) for c in spec.right.key_columns}
 
 
-def time_columns(spec: ForeignKeySpec, name: str, kind: str = "") -> tuple[tuple[str, str], ...]:
+def time_columns(spec: ForeignKeySpec, name: str, dtype: str = "") -> tuple[tuple[str, str], ...]:
     """Returns (name, type) of a column with times that `as_of` compares, `kind` if given; none without `as_of`."""
-    return () if spec.as_of is None else ((name, kind or spec.time_type),)
+    return () if spec.as_of is None else ((name, dtype or spec.time_type),)
 
 
 def subscribed_columns(spec: ForeignKeySpec, time: str = "") -> tuple[tuple[str, str], ...]:
@@ -174,7 +174,7 @@ def sensitive_names(spec: ForeignKeySpec, *sides: Side) -> frozenset[str]:
     """
     keys = [pk(c.name) for c in spec.left.key_columns if c.name in spec.left.sensitive]
     fks = [c.name for c in spec.right.key_columns if c.name in spec.right.sensitive]
-    keys += [name(column) for column in fks for name in (fk, previous_fk, alone)]
+    keys += [name(column) for column in fks for name in (fk, previous_fk, alone_key)]
     orders = [
         "value"  # the field of a sequence that `sequence_by` gives
         for side in map(spec.side, SIDES)
@@ -222,7 +222,9 @@ def keys_of(spec: ForeignKeySpec, table: str) -> Table:
 def sensitive_chosen(spec: ForeignKeySpec) -> frozenset[str]:
     """Returns the columns of a result key of one's choice whose expression reads a sensitive column."""
     reads = {o.name: map(spec.resolve, parse_expression(o.sql).reads) for o in spec.key_outputs}
-    secret = (name for name, found in reads.items() if any(c.name in spec.side(side).sensitive for side, c in found))
+    secret = (
+        name for name, columns in reads.items() if any(c.name in spec.side(side).sensitive for side, c in columns)
+    )
     return frozenset(map(chosen, secret))
 
 
@@ -252,7 +254,7 @@ def alone_columns(spec: ForeignKeySpec) -> tuple[tuple[str, str], ...]:
     """
     if not spec.outer or paired_columns(spec):
         return ()
-    return tuple((alone(c.name), c.type) for c in spec.right.key_columns)
+    return tuple((alone_key(c.name), c.type) for c in spec.right.key_columns)
 
 
 def shown_keys(spec: ForeignKeySpec) -> list[str]:
@@ -320,8 +322,8 @@ def subscribers(spec: ForeignKeySpec, time: str = "") -> Table:
     With `as_of` every triple with the time between them. It may have outdated and repeated entries, but lacks none;
     its users look up every key in the store.
     """
-    asked = subscribed_columns(spec, time)
-    return Table(SUBSCRIBERS, (*asked, *pk_columns(spec)), skip_by=skippable(asked))
+    columns = subscribed_columns(spec, time)
+    return Table(SUBSCRIBERS, (*columns, *pk_columns(spec)), skip_by=skippable(columns))
 
 
 def responses(spec: ForeignKeySpec, time: str = "") -> Table:
@@ -355,7 +357,7 @@ def resolved_join(
     In an outer join also one row per right key to which no left row refers: without a left key and a left hash.
     """
     key = keys_of(spec, RESOLVED_JOIN)
-    chosen_columns = tuple((chosen(name), kind) for name, kind in key_types)
+    chosen_columns = tuple((chosen(name), dtype) for name, dtype in key_types)
     skippable_keys = (*pk_columns(spec), *fk_columns(spec), *alone_columns(spec), *chosen_columns)
     return Table(
         RESOLVED_JOIN,
@@ -382,5 +384,5 @@ def resolved_join(
 def meaning(column: str, table: str) -> str | None:
     """Returns a short meaning of a column that the engine adds to a table; None for any other column."""
     exact = _MEANING_IN.get((RESPONSES if table == VERDICTS else table, column))
-    component = next((told for prefix, told in _COMPONENTS.items() if column.startswith(prefix)), None)
+    component = next((text for prefix, text in _COMPONENTS.items() if column.startswith(prefix)), None)
     return exact or _MEANING.get(column, component)

@@ -67,30 +67,30 @@ class EveryVerdict:
         """The columns of the stored verdicts."""
         return self.stored.schema
 
-    def read(self, wanted: Wanted) -> pa.Table:
+    def read(self, request: Wanted) -> pa.Table:
         """Returns verdicts.
 
         Raises:
             LeftToSpark: only Spark can read them, or they are too many for the memory of this process.
         """
         with leaving_errors():
-            return gathered(self._parts(wanted), self.schema, wanted, self.stored.sizes)
+            return gathered(self._parts(request), self.schema, request, self.stored.sizes)
 
-    def _parts(self, wanted: Wanted) -> Iterator[pa.Table]:
-        yield from self.stored.parts(wanted)
-        known = self.stored.read(Wanted(self.keys, [one for one in wanted.where if one.columns <= {*self.keys}]))
-        of_verdicts = [one for one in wanted.where if k.VERDICT in one.columns]
+    def _parts(self, request: Wanted) -> Iterator[pa.Table]:
+        yield from self.stored.parts(request)
+        known = self.stored.read(Wanted(self.keys, [test for test in request.where if test.columns <= {*self.keys}]))
+        of_verdicts = [test for test in request.where if k.VERDICT in test.columns]
         rows = replace(
-            wanted,
+            request,
             columns=self.responses.schema.names,
-            where=[*(one for one in wanted.where if one not in of_verdicts), ListTest(s.BATCH, self.decided)],
+            where=[*(test for test in request.where if test not in of_verdicts), ListTest(s.BATCH, self.decided)],
             order=(),
             limit=None,
         )
         for part in self.responses.parts(rows):
             others = part.join(known, [*self.keys], join_type="left anti", use_threads=False) if len(known) else part
             implied = pc.if_else(pc.is_null(others[s.RIGHT_HASH]), HALF_JOINED, JOINED)
-            found = others.append_column(k.VERDICT, implied.cast(pa.string()))
-            for one in of_verdicts:
-                found = found.filter(one.mask(found))
-            yield found.select(wanted.needed)
+            decided = others.append_column(k.VERDICT, implied.cast(pa.string()))
+            for test in of_verdicts:
+                decided = decided.filter(test.mask(decided))
+            yield decided.select(request.needed)

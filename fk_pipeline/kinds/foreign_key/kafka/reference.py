@@ -239,8 +239,8 @@ class ForeignKeyJoin:
 
     def waiting(self) -> list[tuple[str, int]]:
         """Returns the partitions with waiting messages, as (topic, partition)."""
-        found = [("subscription", p) for p, queue in enumerate(self.waiting_subscriptions) if queue]
-        return found + [("response", p) for p, queue in enumerate(self.waiting_responses) if queue]
+        partitions = [("subscription", p) for p, queue in enumerate(self.waiting_subscriptions) if queue]
+        return partitions + [("response", p) for p, queue in enumerate(self.waiting_responses) if queue]
 
     def deliver(self, topic: str, partition: int = 0, position: int = 0) -> ReferenceStep:
         """Delivers a message of a partition of a topic (`subscription` or `response`); Kafka delivers the oldest."""
@@ -251,8 +251,8 @@ class ForeignKeyJoin:
     def deliver_all(self) -> ReferenceStep:
         """Delivers messages, subscriptions first, until none waits."""
         step = ReferenceStep()
-        while found := self.waiting():
-            step.add(self.deliver(*found[0]))
+        while partitions := self.waiting():
+            step.add(self.deliver(*partitions[0]))
         return step
 
     def _partition(self, key: bytes | None) -> int:

@@ -66,10 +66,10 @@ class VersionedStore:
         self.stream_time = max(self.stream_time, timestamp)
         if timestamp < self.stream_time - self.history_retention_ms:
             return False
-        there = self.rows.get(key)
-        if timestamp < (there.timestamp if there else self.closed_until.get(key, timestamp)):
+        row = self.rows.get(key)
+        if timestamp < (row.timestamp if row else self.closed_until.get(key, timestamp)):
             return False
-        if (there and there.timestamp < timestamp) or (there is None and value is None):
+        if (row and row.timestamp < timestamp) or (row is None and value is None):
             self.closed_until[key] = timestamp
         _set(self.rows, key, value, timestamp)
         return True

@@ -125,10 +125,10 @@ class StreamJoin:
         return StreamStep(results=[row for at, of, _, it in due for row in self._joined(of, it, at)])
 
     def _joined(self, key: bytes | None, value: bytes, timestamp: int) -> list[Emitted]:
-        right = self._found(self.lookup_key(key, value), timestamp)
+        right = self._right_value(self.lookup_key(key, value), timestamp)
         return [Emitted(key, value, right, timestamp)] if right is not None or self.keeps_left else []
 
-    def _found(self, key: bytes | None, timestamp: int) -> bytes | None:
+    def _right_value(self, key: bytes | None, timestamp: int) -> bytes | None:
         if key is None:
             return None
         if isinstance(self.table, HistoryStore):

@@ -43,17 +43,17 @@ class TableJoin:
         before = own.rows.get(key) if key is not None else None
         if key is None or not own.put(key, value, timestamp):
             return ReferenceStep(dropped=1)
-        there = other.rows.get(key)
+        match = other.rows.get(key)
         keeps_own, keeps_other = (
             (self.keeps_left, self.keeps_right) if side == "left" else (self.keeps_right, self.keeps_left)
         )
-        if there is None and (not keeps_own or (before is None and value is None)):
+        if match is None and (not keeps_own or (before is None and value is None)):
             return ReferenceStep()
-        mine, theirs = value, there.value if there else None
+        own_value, other_value = value, match.value if match else None
         if value is None and not keeps_other:
-            theirs = None
-        left, right = (mine, theirs) if side == "left" else (theirs, mine)
-        result = Result(key, left, right, max(timestamp, there.timestamp) if there else timestamp)
+            other_value = None
+        left, right = (own_value, other_value) if side == "left" else (other_value, own_value)
+        result = Result(key, left, right, max(timestamp, match.timestamp) if match else timestamp)
         if result.is_tombstone:
             self.result.pop(key, None)
         else:
@@ -66,9 +66,9 @@ class TableJoin:
         right = {key: row.value for key, row in self.right_table.rows.items()}
         pairs = {key: (left.get(key), right.get(key)) for key in left.keys() | right.keys()}
         return {
-            key: (mine, theirs)
-            for key, (mine, theirs) in pairs.items()
-            if (mine is not None or self.keeps_right) and (theirs is not None or self.keeps_left)
+            key: (left_value, right_value)
+            for key, (left_value, right_value) in pairs.items()
+            if (left_value is not None or self.keeps_right) and (right_value is not None or self.keeps_left)
         }
 
     def result_as_table(self) -> dict[bytes, tuple[bytes | None, bytes | None]]:

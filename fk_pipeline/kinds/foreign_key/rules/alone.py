@@ -35,13 +35,13 @@ def alone_view(reader: CheckReader) -> View:
 
 def _rules() -> tuple[Rule, ...]:
     """Returns the rules for `_rows`. At most one of them applies to a row, besides that of two rows."""
-    found = f"CONCAT('right ', {hex_of(s.RIGHT_HASH)})"
+    stored = f"CONCAT('right ', {hex_of(s.RIGHT_HASH)})"
     current = f"IF({_MATCHED}, 'no row: a left row has it', CONCAT('right ', {hex_of(_RIGHT)}))"
     is_alone = f"{_RIGHT} IS NOT NULL AND NOT {_MATCHED}"
     stale = f"NOT ({is_alone}) OR NOT ({s.RIGHT_HASH} <=> {_RIGHT}) OR NOT {_OWN_KEY}"
     return (
         only_one("one_row_per_right_key_alone"),
-        Rule("no_stale_row_alone", f"{ROW} IS NOT NULL AND ({stale})", found, current),
+        Rule("no_stale_row_alone", f"{ROW} IS NOT NULL AND ({stale})", stored, current),
         Rule("no_missing_row_alone", f"{ROW} IS NULL AND {is_alone} AND {_REFUSED} IS NULL", "'no row'", current),
     )
 
@@ -59,19 +59,19 @@ def _rows(reader: CheckReader) -> DataFrame:
     spec = reader.spec
     fks, alones = k.fk_names(spec), [name for name, _ in k.alone_columns(spec)]
     stored, rights, matched = _whole(reader) if reader.batches is None or reader.small else _of_the_batches(reader)
-    own = " AND ".join(f"{quote(fk)} <=> {quote(alone)}" for fk, alone in zip(fks, alones, strict=False)) or "TRUE"
-    there = with_copies(stored, list(map(quote, alones or fks))).select(
+    own = " AND ".join(f"{quote(fk)} <=> {quote(key)}" for fk, key in zip(fks, alones, strict=False)) or "TRUE"
+    result = with_copies(stored, list(map(quote, alones or fks))).select(
         *map(quote, fks), ROW, COPIES, s.RIGHT_HASH, s.BATCH, F.expr(own).alias(_OWN_KEY)
     )
-    rows = there.join(rights.select(*map(quote, fks), _RIGHT, _CHANGED_IN), fks, "full")
+    rows = result.join(rights.select(*map(quote, fks), _RIGHT, _CHANGED_IN), fks, "full")
     rows = rows.join(matched.distinct().withColumn(_MATCHED, F.lit(True)), fks, "left")
     rows = rows.withColumn(_MATCHED, F.coalesce(_MATCHED, F.lit(False)))
     if reader.spec.computes:
         rows = rows.join(_refused(reader).withColumn(_REFUSED, F.lit(True)), fks, "left")
     else:
         rows = rows.withColumn(_REFUSED, F.lit(None).cast("boolean"))
-    nulls = {name: F.lit(None).cast(kind) for name, kind in k.pk_columns(spec)}
-    return rows.withColumns(nulls | {alone: F.col(quote(fk)) for fk, alone in zip(fks, alones, strict=False)})
+    nulls = {name: F.lit(None).cast(dtype) for name, dtype in k.pk_columns(spec)}
+    return rows.withColumns(nulls | {key: F.col(quote(fk)) for fk, key in zip(fks, alones, strict=False)})
 
 
 def _whole(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
@@ -99,14 +99,14 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
     places = {k.RESPONSES: s.BATCH, k.RESOLVED_JOIN: s.BATCH}
     referred = reader.touched_by(places, fks).frame.dropna()
     changed = reader.touched_by({k.RIGHT_TABLE: s.APPLIED_IN}, {fk: name for name, fk in rights.items()}).frame
-    asked = reader.at_hand(referred.unionByName(changed).distinct(), None)
+    keys = reader.at_hand(referred.unionByName(changed).distinct(), None)
     written = matched_keys(reader.of_batches(k.RESOLVED_JOIN, s.BATCH), spec)
     # A right key of a row that was written needs no search for another one: many rows may have it.
-    open_keys = reader.at_hand(asked.frame.join(written, list(fks), "left_anti"), asked.at_most)
-    alone = dict(zip([name for name, _ in k.alone_columns(spec)] or fks, fks, strict=True))
-    stored = reader.with_keys(k.RESOLVED_JOIN, asked, alone).join(asked.frame, list(fks), "left_semi")
-    current = _rights(reader.with_keys(k.RIGHT_TABLE, asked, rights), spec)
-    current = current.join(asked.frame, list(fks), "left_semi")
+    open_keys = reader.at_hand(keys.frame.join(written, list(fks), "left_anti"), keys.at_most)
+    result_keys = dict(zip([name for name, _ in k.alone_columns(spec)] or fks, fks, strict=True))
+    stored = reader.with_keys(k.RESOLVED_JOIN, keys, result_keys).join(keys.frame, list(fks), "left_semi")
+    current = _rights(reader.with_keys(k.RIGHT_TABLE, keys, rights), spec)
+    current = current.join(keys.frame, list(fks), "left_semi")
     needed = [*pks_of(spec), *fks, s.RIGHT_HASH]
     referring = reader.with_keys(k.RESOLVED_JOIN, open_keys, fks, needed=needed)
     matched = matched_keys(referring, spec).unionByName(written)

@@ -41,8 +41,8 @@ def versions_of(reader: CheckReader, rows: RowSet, keys: Mapping[str, str], colu
         keys: per key column of the right table, its name in `rows`.
         columns: the columns.
     """
-    found = reader.with_keys(k.RIGHT_TABLE, rows, keys).select(*map(quote, columns))
-    return reader.at_hand(found, rows.at_most if reader.spec.as_of is None else None)
+    versions = reader.with_keys(k.RIGHT_TABLE, rows, keys).select(*map(quote, columns))
+    return reader.at_hand(versions, rows.at_most if reader.spec.as_of is None else None)
 
 
 def subscribers_of(reader: CheckReader, rights: RowSet, columns: Sequence[str]) -> Materialised:

@@ -62,7 +62,7 @@ def _result_rows(reader: CheckReader) -> DataFrame:
         result, store, rights = _of_the_batches(reader)
     if spec.outer:
         result = result.where(k.has_left(spec))
-    there = with_copies(result, list(map(quote, pks))).select(
+    in_result = with_copies(result, list(map(quote, pks))).select(
         *map(quote, pks),
         ROW,
         COPIES,
@@ -77,7 +77,7 @@ def _result_rows(reader: CheckReader) -> DataFrame:
         F.col(s.HASH).alias("_fk_left"),
         F.col(s.APPLIED_IN).alias(_CHANGED_IN),
     )
-    current = beside_right(there.join(left, pks, "full"), rights, spec, ends_of(reader))
+    current = beside_right(in_result.join(left, pks, "full"), rights, spec, ends_of(reader))
     # What the row of a left row had stays when its time is closed; another left row gets no right row then.
     stands = f"IF({s.LEFT_HASH} <=> _fk_left, {s.RIGHT_HASH}, NULL)"
     current = current.withColumn("_fk_closed", F.expr(is_closed("_fk_right")))
@@ -88,7 +88,7 @@ def _result_rows(reader: CheckReader) -> DataFrame:
     pairs = F.struct(F.col(s.LEFT_HASH).alias("l"), F.col(s.RIGHT_HASH).alias("r"), F.col(k.VERDICT).alias("verdict"))
     refused = reader.whole(k.VERDICTS).where(F.col(k.VERDICT).isin(*REFUSED))
     refused = refused.groupBy(*map(quote, pks)).agg(F.collect_set(pairs).alias("_fk_pairs"))
-    its = "FILTER(_fk_pairs, one -> one.l <=> _fk_left AND (_fk_closed OR one.r <=> _fk_right))"
+    its = "FILTER(_fk_pairs, pair -> pair.l <=> _fk_left AND (_fk_closed OR pair.r <=> _fk_right))"
     rows = current.join(refused, pks, "left").withColumn("_fk_refused", F.expr(f"GET({its}, 0).verdict"))
     half = F.col("_fk_refused").eqNullSafe(HALF_QUARANTINED)
     return rows.withColumn("_fk_right", F.when(~half, F.col("_fk_right")))
@@ -131,15 +131,15 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
 
 def _result_rules(spec: ForeignKeySpec) -> tuple[Rule, ...]:
     """Returns the rules for `_result_rows`. At most one of stale, superfluous and missing applies to a row."""
-    found, current = pair_of(s.LEFT_HASH, s.RIGHT_HASH), pair_of("_fk_left", "_fk_right")
+    stored, current = pair_of(s.LEFT_HASH, s.RIGHT_HASH), pair_of("_fk_left", "_fk_right")
     is_row, alive, matched = f"{ROW} IS NOT NULL", "_fk_left IS NOT NULL", "_fk_right IS NOT NULL"
     due = f"{alive} AND {matched}" if spec.inner else alive
     same = f"{s.LEFT_HASH} <=> _fk_left AND {s.RIGHT_HASH} <=> _fk_right"
     rules = (
         only_one("one_row_per_left_key"),
-        Rule("no_stale_row", f"{is_row} AND {due} AND NOT ({same})", found, current),
+        Rule("no_stale_row", f"{is_row} AND {due} AND NOT ({same})", stored, current),
         Rule("no_missing_row", f"{ROW} IS NULL AND {due} AND _fk_refused IS NULL", "'no row'", current),
-        Rule("no_row_for_a_deleted_key", f"{is_row} AND NOT ({alive})", found, "'no row'"),
+        Rule("no_row_for_a_deleted_key", f"{is_row} AND NOT ({alive})", stored, "'no row'"),
         Rule(
             "foreign_key_is_the_current_one",
             f"{is_row} AND {due} AND {same} AND NOT (_fk_fk <=> {_CURRENT_FK})",
@@ -149,7 +149,7 @@ def _result_rules(spec: ForeignKeySpec) -> tuple[Rule, ...]:
     )
     if not spec.inner:
         return rules
-    return (*rules, Rule("no_inner_row_without_match", f"{is_row} AND {alive} AND NOT ({matched})", found, "'no row'"))
+    return (*rules, Rule("no_inner_row_without_match", f"{is_row} AND {alive} AND NOT ({matched})", stored, "'no row'"))
 
 
 def _chosen_keys(reader: CheckReader) -> View:
@@ -159,7 +159,7 @@ def _chosen_keys(reader: CheckReader) -> View:
     """
     spec = reader.spec
     stored = [k.chosen(output.name) for output in spec.key_outputs]
-    anew = {name: f"_fk_anew_{i}" for i, name in enumerate(stored)}
+    renamed = {name: f"_fk_anew_{i}" for i, name in enumerate(stored)}
     if reader.batches is None or reader.small:
         rows = reader.whole(k.RESOLVED_JOIN)
     else:
@@ -168,13 +168,13 @@ def _chosen_keys(reader: CheckReader) -> View:
         result = reader.whole(k.RESOLVED_JOIN).select(*map(quote, needed))
         rows = join_by_key(result, keys.frame, stored, "left_semi", nullable=True)  # a look-up finds no null
     rows = with_copies(rows, list(map(quote, stored)))
-    computed = with_result_key(rows.withColumnsRenamed(anew), spec)
-    kept = "STRUCT({})".format(", ".join(f"{quote(old)} AS {quote(name)}" for name, old in anew.items()))
-    new = f"STRUCT({', '.join(map(quote, stored))})"
-    computed = computed.withColumns({"_fk_stored_key": F.expr(kept), "_fk_computed_key": F.expr(new)})
+    computed = with_result_key(rows.withColumnsRenamed(renamed), spec)
+    stored_key = "STRUCT({})".format(", ".join(f"{quote(old)} AS {quote(name)}" for name, old in renamed.items()))
+    computed_key = f"STRUCT({', '.join(map(quote, stored))})"
+    computed = computed.withColumns({"_fk_stored_key": F.expr(stored_key), "_fk_computed_key": F.expr(computed_key)})
     if reader.batches is not None:
-        mine = reader.span.predicate(s.BATCH)
-        computed = computed.withColumn(COPIES, F.expr(f"IF({mine}, {COPIES}, 1)"))
+        in_span = reader.span.predicate(s.BATCH)
+        computed = computed.withColumn(COPIES, F.expr(f"IF({in_span}, {COPIES}, 1)"))
     rules = (
         only_one("result_key_is_unique"),
         Rule(
@@ -200,11 +200,11 @@ def _verdicts(reader: CheckReader) -> View:
     columns = [quote(name) for name in about]
     none = F.lit(None).cast("string").alias(k.VERDICT)
     known = ", ".join(f"'{verdict}'" for verdict in ALL_VERDICTS)
-    kept = f"NOT {ranges_sql(s.BATCH, reader.folded, reader.ledger.batches)}"
-    responses = reader.of_batches(k.RESPONSES, s.BATCH).where(kept).select(*columns, none)
+    retained = f"NOT {ranges_sql(s.BATCH, reader.folded, reader.ledger.batches)}"
+    responses = reader.of_batches(k.RESPONSES, s.BATCH).where(retained).select(*columns, none)
     verdicts = (
         reader.of_batches(k.VERDICTS, s.BATCH)
-        .where(kept)
+        .where(retained)
         .select(*columns, F.coalesce(k.VERDICT, F.lit("?")).alias(k.VERDICT))
     )
     rows = (
@@ -232,9 +232,9 @@ def _verdicts(reader: CheckReader) -> View:
         answered, number="SUM(_fk_responses)", what="responses", open=answered.open.union(reader.due[Stage.RESPONSES])
     )
     implied = ", ".join(f"'{verdict}'" for verdict in IMPLIED)
-    told = f"SUM(_fk_verdicts) FILTER (WHERE {k.VERDICT} NOT IN ({implied}))"
+    number = f"SUM(_fk_verdicts) FILTER (WHERE {k.VERDICT} NOT IN ({implied}))"
     stored = ledger_counts(name, reader, *[verdict for verdict in ALL_VERDICTS if verdict not in IMPLIED])
-    stored = replace(stored, number=told, what="verdicts that are not about written rows", open=answered.open)
+    stored = replace(stored, number=number, what="verdicts that are not about written rows", open=answered.open)
     due = ranges_sql(s.BATCH, [*reader.due[Stage.RESPONSES], *reader.due[Stage.RESOLVED_JOIN]])
     return View(
         rows,

@@ -80,10 +80,10 @@ def beside_right(rows: DataFrame, rights: DataFrame, spec: ForeignKeySpec, ends:
         spec: the pipeline.
         ends: what may have ended versions, with `as_of`.
     """
-    told = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL)"
-    columns = {"_fk_right": right_hash(spec), "_fk_changed_in": s.APPLIED_IN, "_fk_told": told}
-    found = [F.expr(sql).alias(name) for name, sql in columns.items()]
-    return with_right(rows, answering(rights, spec, ends), spec, found)
+    propagated = f"({s.SEEN_BEFORE} OR {s.HASH} IS NOT NULL)"
+    columns = {"_fk_right": right_hash(spec), "_fk_changed_in": s.APPLIED_IN, "_fk_told": propagated}
+    of_right = [F.expr(sql).alias(name) for name, sql in columns.items()]
+    return with_right(rows, answering(rights, spec, ends), spec, of_right)
 
 
 def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
@@ -100,8 +100,8 @@ def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
         for (read, horizon), batches in groups.items()
     ]
     if others or not views:
-        others_alone = stored.where(f"NOT {ranges_sql(s.BATCH, covered)}")
-        views.append(_single(others_alone, reader.spec, counted.of(others)))
+        uncovered = stored.where(f"NOT {ranges_sql(s.BATCH, covered)}")
+        views.append(_single(uncovered, reader.spec, counted.of(others)))
     return views
 
 
@@ -117,13 +117,13 @@ def _pairs(reader: CheckReader) -> View:
     store = reader.whole(k.SUBSCRIPTION_STORE).select(
         *map(quote, [*pks, *k.subscribed(spec)]), F.col(s.HASH).alias(s.LEFT_HASH), k.INSTRUCTION, s.APPLIED_IN
     )
-    said = reader.whole(k.RESPONSES).select(*map(quote, pks), s.LEFT_HASH, s.RIGHT_HASH).distinct()
+    sent = reader.whole(k.RESPONSES).select(*map(quote, pks), s.LEFT_HASH, s.RIGHT_HASH).distinct()
     store = marked(store, "_fk_reached", _reached_by_folded(store, reader), nullable=False)
     pairs = beside_right(store, reader.whole(k.RIGHT_TABLE), spec, ends_of(reader))
     pairs = pairs.withColumnRenamed("_fk_right", s.RIGHT_HASH)
-    same = [pairs[quote(pk)] == said[quote(pk)] for pk in pks]
-    same += [pairs[name].eqNullSafe(said[name]) for name in (s.LEFT_HASH, s.RIGHT_HASH)]
-    rows = pairs.join(said.withColumn("_fk_said", F.lit(True)), reduce(lambda a, b: a & b, same), "left").select(
+    same = [pairs[quote(pk)] == sent[quote(pk)] for pk in pks]
+    same += [pairs[name].eqNullSafe(sent[name]) for name in (s.LEFT_HASH, s.RIGHT_HASH)]
+    rows = pairs.join(sent.withColumn("_fk_said", F.lit(True)), reduce(lambda a, b: a & b, same), "left").select(
         *[pairs[quote(name)] for name in [*pks, s.LEFT_HASH, s.RIGHT_HASH, k.INSTRUCTION, s.APPLIED_IN]],
         "_fk_said",
         "_fk_changed_in",
@@ -158,8 +158,8 @@ def _reached_by_folded(store: DataFrame, reader: CheckReader) -> list[DataFrame]
     ends = ends_of(reader)
     ends = replace(ends, changed=[batch for batch in ends.changed if batch in reader.folded])
     times = reached(reader.whole(k.RIGHT_TABLE), spec, BatchRange.of(folded[0], folded[-1]), ends)
-    heard = meeting(store, times, spec).where(ranges_sql(s.BATCH, reader.folded, reader.ledger.batches))
-    return [heard.select(*map(quote, k.pk_names(spec))).distinct()]
+    subscriptions = meeting(store, times, spec).where(ranges_sql(s.BATCH, reader.folded, reader.ledger.batches))
+    return [subscriptions.select(*map(quote, k.pk_names(spec))).distinct()]
 
 
 def _snapshots(reader: CheckReader) -> dict[tuple[tuple[tuple[str, int], ...], str | None], list[int]]:
@@ -176,8 +176,8 @@ def _snapshots(reader: CheckReader) -> dict[tuple[tuple[tuple[str, int], ...], s
         # The truncates that the run knew are in the changelog as it read it; it reads none if there was none.
         names = (k.SUBSCRIPTION_STORE, k.RIGHT_TABLE, *((k.RIGHT_CHANGELOG,) if reader.spec.as_of_batch else ()))
         if any(name in read for name in names) and batch not in reader.due[Stage.RESPONSES]:
-            found = tuple((name, read.get(name, ABSENT)) for name in names), horizon
-            groups.setdefault(found, []).append(int(batch))
+            snapshot = tuple((name, read.get(name, ABSENT)) for name in names), horizon
+            groups.setdefault(snapshot, []).append(int(batch))
     return groups
 
 
@@ -186,11 +186,13 @@ def _snapshot(
 ) -> View:
     spec = reader.spec
     columns = [quote(name) for name in (s.BATCH, *k.pk_names(spec), s.CAUSE)]
-    said = f"STRUCT({k.INSTRUCTION} AS asked, {s.LEFT_HASH} AS left, {s.RIGHT_HASH} AS right)"
-    there = stored.where(ranges_sql(s.BATCH, batches)).selectExpr(*columns, f"{said} AS _fk_said", "TRUE AS _fk_stored")
-    wanted = _expected(reader, batches, horizon).selectExpr(*columns, f"{said} AS _fk_said", "FALSE AS _fk_stored")
+    content = f"STRUCT({k.INSTRUCTION} AS asked, {s.LEFT_HASH} AS left, {s.RIGHT_HASH} AS right)"
+    present = stored.where(ranges_sql(s.BATCH, batches)).selectExpr(
+        *columns, f"{content} AS _fk_said", "TRUE AS _fk_stored"
+    )
+    due = _expected(reader, batches, horizon).selectExpr(*columns, f"{content} AS _fk_said", "FALSE AS _fk_stored")
     rows = (
-        there.unionByName(wanted)
+        present.unionByName(due)
         .groupBy(*columns)
         .agg(
             F.expr("COUNT_IF(_fk_stored)").alias(COPIES),
@@ -199,18 +201,18 @@ def _snapshot(
         )
         .withColumn(ROW, F.expr(f"IF({COPIES} > 0, TRUE, NULL)"))
     )
-    found, expected = (
+    actual, expected = (
         f"CONCAT({pair_of(f'{name}.left', f'{name}.right')}, ', ', COALESCE({name}.asked, 'no instruction'))"
         for name in ("_fk_there", "_fk_wanted")
     )
     rules = (
         only_one("one_answer_per_key_and_cause"),
         Rule("no_missing_answer", f"{ROW} IS NULL", "'no response'", expected, False),
-        Rule("no_unexpected_answer", "_fk_wanted IS NULL", found, "'no response'", False),
+        Rule("no_unexpected_answer", "_fk_wanted IS NULL", actual, "'no response'", False),
         Rule(
             "answer_is_about_the_rows_read",
             f"{ROW} AND NOT (_fk_there <=> _fk_wanted) AND _fk_wanted IS NOT NULL",
-            found,
+            actual,
             expected,
             False,
         ),
@@ -234,16 +236,16 @@ def _expected(reader: CheckReader, batches: list[int], horizon: str | None) -> D
     pks = [n for n, _ in k.pk_columns(spec)]
     subscriptions, rights = _concerned(reader, batches, ends)
     answered = beside_right(subscriptions, rights, spec, ends)
-    mine, news = ranges_sql(s.APPLIED_IN, batches), ranges_sql("_fk_changed_in", batches)
+    own, changed = ranges_sql(s.APPLIED_IN, batches), ranges_sql("_fk_changed_in", batches)
     asks = (
-        f"{mine} AND {k.INSTRUCTION} IS NOT NULL AND "
+        f"{own} AND {k.INSTRUCTION} IS NOT NULL AND "
         f"({k.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR _fk_right IS NOT NULL)"
     )
-    hears = f"{news} AND _fk_told AND NOT ({asks} AND {s.APPLIED_IN} = _fk_changed_in)"
+    hears = f"{changed} AND _fk_told AND NOT ({asks} AND {s.APPLIED_IN} = _fk_changed_in)"
     left = f"STRUCT({s.APPLIED_IN} AS batch, 'left' AS cause, {k.INSTRUCTION} AS asked)"
     right = "STRUCT(_fk_changed_in AS batch, 'right' AS cause, CAST(NULL AS STRING) AS asked)"
     responding = f"ARRAY_COMPACT(ARRAY(IF({asks}, {left}, NULL), IF({hears}, {right}, NULL)))"
-    pairs = answered.where(f"{mine} OR {news}").withColumn("_fk_due", F.explode(F.expr(responding)))
+    pairs = answered.where(f"{own} OR {changed}").withColumn("_fk_due", F.explode(F.expr(responding)))
     if spec.as_of is not None:
         pairs = _with_times(pairs, answered, rights, reader, batches, ends)
     return pairs.select(
@@ -275,11 +277,11 @@ def _with_times(
         ends: what may have ended versions.
     """
     pks = k.pk_names(reader.spec)
-    found = concerned(answered, rights, reader.spec, BatchRange.of(min(batches), max(batches)), ends)
-    found = found.where(F.col(s.BATCH).isin(batches)).dropDuplicates([*pks, s.BATCH])
+    subscriptions = concerned(answered, rights, reader.spec, BatchRange.of(min(batches), max(batches)), ends)
+    subscriptions = subscriptions.where(F.col(s.BATCH).isin(batches)).dropDuplicates([*pks, s.BATCH])
     due = pairs.select(*map(quote, pks), F.col("_fk_due.batch").alias(s.BATCH))
-    heard = f"STRUCT({s.BATCH} AS batch, 'right' AS cause, CAST(NULL AS STRING) AS asked)"
-    more = found.join(due, [*pks, s.BATCH], "left_anti").withColumn("_fk_due", F.expr(heard))
+    right_driven = f"STRUCT({s.BATCH} AS batch, 'right' AS cause, CAST(NULL AS STRING) AS asked)"
+    more = subscriptions.join(due, [*pks, s.BATCH], "left_anti").withColumn("_fk_due", F.expr(right_driven))
     return pairs.unionByName(more.select(*map(quote, pairs.columns)))
 
 
@@ -295,18 +297,18 @@ def _concerned(reader: CheckReader, batches: list[int], ends: Ends) -> tuple[Dat
         {c: c for c in columns},
         reader.history.propagated(Stage.SUBSCRIPTION_STORE),
     )
-    news = reader.touched_by(
+    changed = reader.touched_by(
         {k.RIGHT_TABLE: s.APPLIED_IN}, {c: c for c in known}, reader.history.propagated(Stage.RIGHT_TABLE)
     )
     if [*map(int, reader.known)] != batches:  # the responses of the other batches were made from other versions
-        asking, news = (rows.only(s.APPLIED_IN, batches) for rows in (asking, news))
+        asking, changed = (rows.only(s.APPLIED_IN, batches) for rows in (asking, changed))
     same = {name: name for name in right_keys}
     hearing, referred, *others = at_once(
-        lambda: subscribers_of(reader, news, columns),
+        lambda: subscribers_of(reader, changed, columns),
         lambda: versions_of(reader, asking, right_keys, known),
-        *([] if reader.spec.as_of is None else [lambda: versions_of(reader, news, same, known)]),
+        *([] if reader.spec.as_of is None else [lambda: versions_of(reader, changed, same, known)]),
     )
     subscriptions = asking.frame.unionByName(hearing.frame).dropDuplicates([*pks])
     identity = k.keys_of(reader.spec, k.RIGHT_TABLE).keys
-    rights = [one.frame for one in (referred, *(others or [news]))]
+    rights = [part.frame for part in (referred, *(others or [changed]))]
     return subscriptions, rights[0].unionByName(rights[1]).dropDuplicates([*identity])

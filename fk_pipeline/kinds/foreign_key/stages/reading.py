@@ -16,7 +16,7 @@ from fk_pipeline.stage_input import Messages, Reader, RowSet
 from fk_pipeline.store import schemas as s
 
 UPSTREAM = (Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE)
-"""The stages whose states tell which pairs of rows are current."""
+"""The stages whose states determine which pairs of rows are current."""
 
 
 def ends_of(read: Reader) -> Ends:
@@ -54,7 +54,7 @@ def never_rewritten(read: Reader, stage: str, log: str) -> bool:
 
 
 def subscribers_of(read: Reader, changed: RowSet, versions: DataFrame, ends: Ends) -> tuple[DataFrame, int]:
-    """Returns at least the subscriptions that hear of changed right rows, by the index, and a bound of their number.
+    """Returns at least the subscribers of changed right rows, found by the index, and a bound of their number.
 
     Args:
         read: reads the index and the store.

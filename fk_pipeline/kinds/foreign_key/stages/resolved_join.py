@@ -41,8 +41,8 @@ def touched_by_resolving(read: Reader) -> int:
 def resolved_join(read: Reader) -> list[Effect]:
     """Returns the effects that write the verdicts on the due responses, and the rows of the result that they change."""
     history = read.history
-    nothing_alone = not read.spec.outer or history.never_did(Stage.RIGHT_TABLE, INSERTED, APPLIED)
-    if history.first_time and nothing_alone and history.never_did(Stage.RESPONSES, "left-driven", "right-driven"):
+    nothing_unmatched = not read.spec.outer or history.never_did(Stage.RIGHT_TABLE, INSERTED, APPLIED)
+    if history.first_time and nothing_unmatched and history.never_did(Stage.RESPONSES, "left-driven", "right-driven"):
         return []
     # The ledger's numbers are read before the responses: later the ledger may describe other responses.
     messages = history.messages(Stage.RESPONSES)
@@ -57,7 +57,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     spec, at_most = read.spec, messages.at_most
     responses_due = read.frames.cached(due, at_most)
     unchanged = unchanged_since(read, messages, UPSTREAM, _TABLES)
-    pks, stood = {name: name for name in k.pk_names(spec)}, k.stands_by(spec)
+    pks, result_fk = {name: name for name in k.pk_names(spec)}, k.stands_by(spec)
     # The store is opened before the changelog, which then has every row that the store points to.
     store = None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, responses_due, pks, needed=[s.HASH, s.OWNER])
     needed = [s.HASH, *validity(spec), *_names(spec.right.columns)]
@@ -69,58 +69,58 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         store,
         right,
         left,
-        read.with_keys(k.RESOLVED_JOIN, responses_due, pks, needed=[s.LEFT_HASH, s.RIGHT_HASH, *stood]),
+        read.with_keys(k.RESOLVED_JOIN, responses_due, pks, needed=[s.LEFT_HASH, s.RIGHT_HASH, *result_fk]),
         spec,
         carry=True,
     )
-    kept = read.frames.cached(decided, at_most)
-    counts, writing = _tally(kept, spec)
+    verdicts = read.frames.cached(decided, at_most)
+    counts, writing = _tally(verdicts, spec)
     if read.limits.names_keys(k.RESOLVED_JOIN, writing) and not spec.computes:
         # Many rows are computed only while they are written; their keys are known before that.
-        chosen = resolver.rows_to_write(kept.frame, spec, once=True)
+        chosen = resolver.rows_to_write(verdicts.frame, spec, once=True)
         keys, unique, rows = (
             alone.result_key(chosen, spec),
             _once(read, counts, at_most),
             resolver.rows_changed(chosen, spec),
         )
-        planned = read.frames.planned(rows, writing, cached=kept.cached, keys=keys, unique=unique)
-        lonely = alone.by_keys(read, kept) if spec.outer else None
-        told = _alone_counts(lonely)
+        planned = read.frames.planned(rows, writing, cached=verdicts.cached, keys=keys, unique=unique)
+        unmatched = alone.by_keys(read, verdicts) if spec.outer else None
+        unmatched_counts = _unmatched_counts(unmatched)
         return [
-            Report(_with(counts, told)),
-            _stored_verdicts(kept, counts),
-            *alone.written(read, planned, lonely, _total(told)),
+            Report(_with(counts, unmatched_counts)),
+            _stored_verdicts(verdicts, counts),
+            *alone.written(read, planned, unmatched, _total(unmatched_counts)),
         ]
     effects: list[Effect] = []
     changed: RowSet | None = None
     if writing:
-        chosen = resolver.rows_to_write(kept.frame, spec, _once(read, counts, at_most))
+        chosen = resolver.rows_to_write(verdicts.frame, spec, _once(read, counts, at_most))
         changed = read.frames.cached(resolver.rows_changed(chosen, spec, read.evaluator), _rows_of(spec) * writing)
     if read.evaluator.isolating and changed is not None:
-        kept = read.frames.cached(resolver.refused_pairs(kept.frame, changed.frame, spec), at_most)
-        counts, _ = _tally(kept, spec)
-    lonely = alone.by_keys(read, kept) if spec.outer else None
-    told = _alone_counts(lonely)
+        verdicts = read.frames.cached(resolver.refused_pairs(verdicts.frame, changed.frame, spec), at_most)
+        counts, _ = _tally(verdicts, spec)
+    unmatched = alone.by_keys(read, verdicts) if spec.outer else None
+    unmatched_counts = _unmatched_counts(unmatched)
     if spec.computes:
         if changed is not None:
             changed.compute()  # an expression that fails must fail before anything is committed
-        effects.append(_refused(read, kept, counts, lonely, told))
-    effects += [Report(_with(counts, told)), _stored_verdicts(kept, counts)]
-    return [*effects, *alone.written(read, changed, lonely, _total(told))]
+        effects.append(_refused(read, verdicts, counts, unmatched, unmatched_counts))
+    effects += [Report(_with(counts, unmatched_counts)), _stored_verdicts(verdicts, counts)]
+    return [*effects, *alone.written(read, changed, unmatched, _total(unmatched_counts))]
 
 
-def _alone_counts(lonely: RowSet | None) -> Counts:
+def _unmatched_counts(unmatched: RowSet | None) -> Counts:
     """Returns per batch how many right rows came to stand alone, no longer do, or are refused."""
-    if lonely is None:
+    if unmatched is None:
         return {}
-    isolating = FAILED in lonely.frame.columns
-    found: Counts = {}
-    for batch, groups in lonely.counts(s.BATCH, s.DELETED, *([FAILED] if isolating else [])).items():
-        counts = found.setdefault(batch, {})
+    isolating = FAILED in unmatched.frame.columns
+    by_batch: Counts = {}
+    for batch, groups in unmatched.counts(s.BATCH, s.DELETED, *([FAILED] if isolating else [])).items():
+        counts = by_batch.setdefault(batch, {})
         for (gone, *reason), number in groups.items():
             name = ALONE_QUARANTINED if any(reason) else NOT_ALONE if gone else ALONE
             counts[name] = counts.get(name, 0) + number
-    return found
+    return by_batch
 
 
 def _with(counts: Counts, more: Counts) -> Counts:
@@ -130,19 +130,21 @@ def _with(counts: Counts, more: Counts) -> Counts:
 
 def _total(counts: Counts) -> int:
     """Returns the sum of all counts."""
-    return sum(sum(found.values()) for found in counts.values())
+    return sum(sum(groups.values()) for groups in counts.values())
 
 
-def _refused(read: Reader, decided: RowSet, counts: Counts, lonely: RowSet | None, told: Counts) -> Effect:
+def _refused(
+    read: Reader, decided: RowSet, counts: Counts, unmatched: RowSet | None, unmatched_counts: Counts
+) -> Effect:
     """Returns the effect that puts pairs, and right rows alone, on which an expression fails into the quarantine."""
     if not read.evaluator.isolating:
         return Reject(None, 0, "join")
-    number = sum(found.get(verdict, 0) for found in counts.values() for verdict in REFUSED)
+    number = sum(groups.get(verdict, 0) for groups in counts.values() for verdict in REFUSED)
     columns = [s.BATCH, s.FILE, s.LINE, s.REASON, s.RAW]
     rows = [decided.frame.where(F.col(k.VERDICT).isin(*REFUSED)).select(*columns)] if number else []
-    more = sum(found.get(ALONE_QUARANTINED, 0) for found in told.values())
-    if lonely is not None and more:
-        rows, number = [*rows, quarantined_pairs(lonely.frame)], number + more
+    more = sum(groups.get(ALONE_QUARANTINED, 0) for groups in unmatched_counts.values())
+    if unmatched is not None and more:
+        rows, number = [*rows, quarantined_pairs(unmatched.frame)], number + more
     return Reject(reduce(DataFrame.unionByName, rows) if rows else None, number, "join")
 
 
@@ -169,17 +171,17 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     )
     # Where no join is needed, deciding again costs less than caching the decisions.
     joins = not (unchanged and readable) or bool(read.about(k.RESOLVED_JOIN).rows)
-    kept = read.frames.cached(decided, at_most) if joins else read.frames.planned(decided, at_most)
-    counts, writing = _tally(kept, spec)
-    lonely = alone.of_all(read, kept.frame, right) if spec.outer else None
-    told = _alone_counts(lonely)
-    effects: list[Effect] = [Report(_with(counts, told))]
+    verdicts = read.frames.cached(decided, at_most) if joins else read.frames.planned(decided, at_most)
+    counts, writing = _tally(verdicts, spec)
+    unmatched = alone.of_all(read, verdicts.frame, right) if spec.outer else None
+    unmatched_counts = _unmatched_counts(unmatched)
+    effects: list[Effect] = [Report(_with(counts, unmatched_counts))]
     if spec.computes:
         effects.append(Reject(None, 0, "join"))
-    effects.append(_stored_verdicts(kept, counts))
+    effects.append(_stored_verdicts(verdicts, counts))
     if not writing:
-        return [*effects, *alone.written(read, None, lonely, _total(told))]
-    chosen = resolver.rows_to_write(kept.frame, spec, _once(read, counts, at_most))
+        return [*effects, *alone.written(read, None, unmatched, _total(unmatched_counts))]
+    chosen = resolver.rows_to_write(verdicts.frame, spec, _once(read, counts, at_most))
     if first:
         rows = resolver.first_rows(with_content(log, spec, Side.LEFT), right, spec)
     else:
@@ -191,7 +193,7 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     most = 1 if first else _rows_of(spec)
     keys = None if first or most > 1 else alone.result_key(chosen, spec)
     planned = read.frames.planned(changes, most * writing, keys=keys)
-    return [*effects, *alone.written(read, planned, lonely, _total(told))]
+    return [*effects, *alone.written(read, planned, unmatched, _total(unmatched_counts))]
 
 
 def _rows_of(spec: ForeignKeySpec) -> int:
@@ -269,14 +271,14 @@ def _stored_verdicts(decided: RowSet, counts: Counts) -> Effect:
 
     It precedes the write of the result: after a crash between the two, the same verdicts are decided again.
     """
-    number = sum(n for found in counts.values() for name, n in found.items() if name not in resolver.IMPLIED)
+    number = sum(n for groups in counts.values() for name, n in groups.items() if name not in resolver.IMPLIED)
     return ReplaceBatches(k.VERDICTS, decided.but(k.VERDICT, *resolver.IMPLIED).bounded(number))
 
 
 def _tally(decided: RowSet, spec: ForeignKeySpec) -> tuple[Counts, int]:
     """Returns the counts of verdicts per batch, and how many verdicts change the result."""
-    found, changing = decided.counts(s.BATCH, k.VERDICT), resolver.writing(spec)
-    counts = {batch: {verdict: number for (verdict,), number in groups.items()} for batch, groups in found.items()}
+    tallied, changing = decided.counts(s.BATCH, k.VERDICT), resolver.writing(spec)
+    counts = {batch: {verdict: number for (verdict,), number in groups.items()} for batch, groups in tallied.items()}
     return counts, sum(groups.get(verdict, 0) for groups in counts.values() for verdict in changing)
 
 

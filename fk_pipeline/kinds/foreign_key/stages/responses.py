@@ -36,7 +36,7 @@ def responses(read: Reader) -> list[Effect]:
     subscriptions, right, at_most = _responding(read, ends)
     due = due_responses(subscriptions, right, read.spec, read.batches, ends)
     expected = UNKNOWN if ends.changed else read.history.propagated(Stage.SUBSCRIPTION_STORE)
-    is_guess = not read.about(k.SUBSCRIBERS).rows  # the index tells how many there are at most
+    is_guess = not read.about(k.SUBSCRIBERS).rows  # the index bounds their number
     if is_guess and expected + touched_by_responses(read) <= read.limits.in_driver < at_most:
         rows = read.frames.cached(due, None)  # the driver writes few rows and counts them; Spark takes longer
     else:
@@ -57,23 +57,23 @@ def _responding(read: Reader, ends: Ends) -> tuple[DataFrame, DataFrame, int]:
     if max(asking, changing) > read.limits.lookup_limit(min(asking + changing, UNKNOWN), k.SUBSCRIPTION_STORE):
         return subscriptions, rights, 2 * read.about(k.SUBSCRIPTION_STORE).rows
     batches, keys = read.batches, k.right_keys(read.spec)
-    asked = due_subscriptions(read.of_batches(k.SUBSCRIPTION_STORE, s.APPLIED_IN), batches)
-    asks = read.frames.cached(asked.select(*map(quote, subscription_columns(read.spec))), asking)
+    due = due_subscriptions(read.of_batches(k.SUBSCRIPTION_STORE, s.APPLIED_IN), batches)
+    asks = read.frames.cached(due.select(*map(quote, subscription_columns(read.spec))), asking)
     rows, at_most = asks.frame, asking
-    versions = answer_columns(read.spec)
-    rights = read.with_keys(k.RIGHT_TABLE, asks, keys, needed=versions)
-    news = due_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), batches)
-    changed = read.frames.cached(news.select(*map(quote, versions)), changing)
+    columns = answer_columns(read.spec)
+    rights = read.with_keys(k.RIGHT_TABLE, asks, keys, needed=columns)
+    changed_rights = due_rights(read.of_batches(k.RIGHT_TABLE, s.APPLIED_IN), batches)
+    changed = read.frames.cached(changed_rights.select(*map(quote, columns)), changing)
     if changed.local is None or len(changed.local):
-        theirs = changed.frame
-        if read.spec.as_of is not None:  # how long they hold, the other versions of their keys tell
+        versions = changed.frame
+        if read.spec.as_of is not None:  # the other versions of their keys determine how long they hold
             same = {column: column for column in keys}
-            theirs = read.frames.cached(read.with_keys(k.RIGHT_TABLE, changed, same, needed=versions), None).frame
-        hearing, more = subscribers_of(read, changed, theirs, ends)
+            versions = read.frames.cached(read.with_keys(k.RIGHT_TABLE, changed, same, needed=columns), None).frame
+        hearing, more = subscribers_of(read, changed, versions, ends)
         rows, at_most = rows.unionByName(hearing).dropDuplicates(k.pk_names(read.spec)), min(at_most + more, UNKNOWN)
-        rights = rights.unionByName(theirs).dropDuplicates([*k.keys_of(read.spec, k.RIGHT_TABLE).keys])
-    few = asks.local is not None and changed.local is not None
-    return rows, F.broadcast(rights) if few else rights, at_most
+        rights = rights.unionByName(versions).dropDuplicates([*k.keys_of(read.spec, k.RIGHT_TABLE).keys])
+    in_driver = asks.local is not None and changed.local is not None
+    return rows, F.broadcast(rights) if in_driver else rights, at_most
 
 
 def touched_by_responses(read: Reader) -> int:

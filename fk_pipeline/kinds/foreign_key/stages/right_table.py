@@ -49,25 +49,27 @@ def _within_budget(read: Reader, rows: RowSet) -> RowSet:
     spec, budget = read.spec, read.history.limit(FAN_OUT_WITHIN_BUDGET)
     if budget is None or not read.about(k.SUBSCRIPTION_STORE).rows:
         return rows
-    kept, store = read.frames.cached(rows.frame, rows.at_most), read.read(k.SUBSCRIPTION_STORE)
-    if kept.local is not None and read.about(k.SUBSCRIBERS).rows and spec.as_of is None:
-        store, _ = subscribers_of(read, kept, kept.frame, Ends())
+    cached, store = read.frames.cached(rows.frame, rows.at_most), read.read(k.SUBSCRIPTION_STORE)
+    if cached.local is not None and read.about(k.SUBSCRIBERS).rows and spec.as_of is None:
+        store, _ = subscribers_of(read, cached, cached.frame, Ends())
     versions = None
     if spec.as_of is not None:
         names = {name: name for name in k.keys_of(spec, k.RIGHT_TABLE).keys}
         keys = {c.name: c.name for c in spec.right.key_columns}
-        fresh = kept.frame.where(F.col(OUTCOME) != LATE)
-        others = read.with_keys(k.RIGHT_TABLE, kept, keys).join(fresh.select(*map(quote, names)), [*names], "left_anti")
+        fresh = cached.frame.where(F.col(OUTCOME) != LATE)
+        others = read.with_keys(k.RIGHT_TABLE, cached, keys).join(
+            fresh.select(*map(quote, names)), [*names], "left_anti"
+        )
         versions = others.unionByName(fresh, allowMissingColumns=True)
     approved = read.history.approved(FAN_OUT_WITHIN_BUDGET)
-    found = beyond(kept.frame, store, spec, budget, approved, versions, ends_of(read))
-    if found is None:
-        return kept
+    fan_out = beyond(cached.frame, store, spec, budget, approved, versions, ends_of(read))
+    if fan_out is None:
+        return cached
     error = FanOutError(
-        f"{found}, and max_fan_out is {budget:,}",
+        f"{fan_out}, and max_fan_out is {budget:,}",
         where=f"pipeline {spec.name}",
         why="its right rows were not applied",
         fix=f"correct what landed, or agree: fk-pipeline run {spec.file} --waive REASON",
     )
-    error.values = found.rows
+    error.values = fan_out.rows
     raise error
