@@ -22,7 +22,7 @@ VERSIONS = "versions"
 NEW_ROW, CHANGED_ROW, REMOVED_ROW = "added", "written", "removed"
 """Counts of rows of the result: of keys never seen before, others that are written, and those that are gone."""
 
-_HERE = "fk_pipeline.kinds.table"
+_PACKAGE = "fk_pipeline.kinds.table"
 
 _CHANGELOG = """\
 The input, batch by batch: the last event per key, with the whole row, its 128-bit hash and the source's own sequence.
@@ -37,7 +37,7 @@ after a death finds there what the table still lacks.
 
 TABLE = Kind(
     name="table",
-    spec=f"{_HERE}.spec:TableSpec",
+    spec=f"{_PACKAGE}.spec:TableSpec",
     inputs=(Input(Side.INPUT, TableStage.CHANGELOG, "changelog"),),
     tables=(
         TableDef("changelog", Role.LOG, TableStage.CHANGELOG, Side.INPUT),
@@ -59,29 +59,29 @@ TABLE = Kind(
             counts={"applied": (INSERTED, APPLIED), "silent": (SILENT,), "late": (LATE,)},
             looks_up_in=VERSIONS,
             full_share=0.05,
-            run=f"{_HERE}.stages:table",
-            views=f"{_HERE}.rules:table_views",
+            run=f"{_PACKAGE}.stages:table",
+            views=f"{_PACKAGE}.rules:table_views",
         ),
     ),
     depends_on=lambda _: {},
     rebuilt_by={},
-    keys=f"{_HERE}.tables:keys_of",
-    shown_keys=f"{_HERE}.tables:shown_keys",
+    keys=f"{_PACKAGE}.tables:keys_of",
+    shown_keys=f"{_PACKAGE}.tables:shown_keys",
     proof=Proof(
-        expected=f"{_HERE}.proof:expected",
-        pending=f"{_HERE}.proof:pending",
-        counted=f"{_HERE}.proof:counted",
+        expected=f"{_PACKAGE}.proof:expected",
+        pending=f"{_PACKAGE}.proof:pending",
+        counted=f"{_PACKAGE}.proof:counted",
         says="the last writer of every key",
         anew="found anew",
     ),
-    suites=f"{_HERE}.rules:TABLE_SUITES",
-    explain=f"{_HERE}.story:explain",
+    suites=f"{_PACKAGE}.rules:TABLE_SUITES",
+    explain=f"{_PACKAGE}.story:explain",
     impact="fk_pipeline.blocks.story:no_impact",
-    lineage=f"{_HERE}.tables:lineage",
-    layout=f"{_HERE}.tables:layout_of",
-    declared_layout=f"{_HERE}.tables:declared_layout",
-    meaning=f"{_HERE}.tables:meaning",
-    removals=Removals(VERSIONS, "_fk_hash IS NULL", f"{_HERE}.tables:key_columns", "_fk_applied_in"),
-    explain_here=f"{_HERE}.story:explain_here",
+    lineage=f"{_PACKAGE}.tables:lineage",
+    layout=f"{_PACKAGE}.tables:layout_of",
+    declared_layout=f"{_PACKAGE}.tables:declared_layout",
+    meaning=f"{_PACKAGE}.tables:meaning",
+    removals=Removals(VERSIONS, "_fk_hash IS NULL", f"{_PACKAGE}.tables:key_columns", "_fk_applied_in"),
+    explain_here=f"{_PACKAGE}.story:explain_here",
     impact_here="fk_pipeline.blocks.story:no_impact",
 )

@@ -22,9 +22,9 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
     """Returns the keys that due work may still change: of rows of due batches; all, if one of them has a truncate."""
     keys = [column.name for column in spec.input.key_columns]
     log, names = tables[TableStage.CHANGELOG], [*map(quote, keys)]
-    found, truncated = concerned(log, tables[VERSIONS], keys, due)
+    changed, truncated = concerned(log, tables[VERSIONS], keys, due)
     every = tables[TableStage.TABLE].select(*names).unionByName(log.where(f"{names[0]} IS NOT NULL").select(*names))
-    return [found.unionByName(every.crossJoin(F.broadcast(truncated))).distinct()]
+    return [changed.unionByName(every.crossJoin(F.broadcast(truncated))).distinct()]
 
 
 def counted(

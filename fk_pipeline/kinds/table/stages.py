@@ -17,7 +17,7 @@ from fk_pipeline.stage_input import Reader, RowSet
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
 
-_DECISION, _THERE = "_fk_decision", "_fk_there"
+_DECISION, _STORED_HASH = "_fk_decision", "_fk_there"
 
 _DECIDED = f"""
     CASE WHEN {s.HASH} IS NULL THEN '{REMOVED_ROW}' WHEN {OUTCOME} = '{INSERTED}' THEN '{NEW_ROW}' ELSE '{CHANGED_ROW}'
@@ -73,13 +73,15 @@ def _left_behind(read: Reader, applied: DataFrame, keys: list[str]) -> tuple[Dat
     A version whose changelog row was replaced meanwhile is left out: its batch is due.
     """
     spec, stage = read.spec, TableStage.TABLE
-    anew = applied.where(F.col(OUTCOME).isin(INSERTED, APPLIED)).select(*map(quote, keys))
+    applied_keys = applied.where(F.col(OUTCOME).isin(INSERTED, APPLIED)).select(*map(quote, keys))
     before = read.of_batches(VERSIONS, s.APPLIED_IN).where(read.batches.predicate(s.APPLIED_IN))
-    before = before.select(*map(quote, keys), s.HASH, s.OWNER, s.APPLIED_IN).join(anew, keys, "left_anti")
+    before = before.select(*map(quote, keys), s.HASH, s.OWNER, s.APPLIED_IN).join(applied_keys, keys, "left_anti")
     same = {name: name for name in keys}
-    asked = read.frames.cached(before, None)
-    there = read.with_keys(stage, asked, same, needed=[s.HASH]).select(*map(quote, keys), F.col(s.HASH).alias(_THERE))
-    differ = asked.frame.join(there, keys, "left").where(f"NOT ({s.HASH} <=> {_THERE})")
+    candidates = read.frames.cached(before, None)
+    stored = read.with_keys(stage, candidates, same, needed=[s.HASH]).select(
+        *map(quote, keys), F.col(s.HASH).alias(_STORED_HASH)
+    )
+    differ = candidates.frame.join(stored, keys, "left").where(f"NOT ({s.HASH} <=> {_STORED_HASH})")
     missing = read.frames.cached(differ, None)
     log = with_content(read.with_keys("changelog", missing, same), spec, Side.INPUT, read.evaluator)
     values = [column.name for column in spec.input.value_columns]
@@ -87,8 +89,8 @@ def _left_behind(read: Reader, applied: DataFrame, keys: list[str]) -> tuple[Dat
         *map(quote, keys), F.col(s.BATCH).alias(s.OWNER), F.col(s.HASH).alias("_fk_logged"), *map(quote, values)
     )
     rows = missing.frame.join(logged, [*keys, s.OWNER], "left").where(f"{s.HASH} <=> _fk_logged")
-    decided = f"IF({s.HASH} IS NULL, '{REMOVED_ROW}', IF({_THERE} IS NULL, '{NEW_ROW}', '{CHANGED_ROW}'))"
-    found = rows.selectExpr(
+    decided = f"IF({s.HASH} IS NULL, '{REMOVED_ROW}', IF({_STORED_HASH} IS NULL, '{NEW_ROW}', '{CHANGED_ROW}'))"
+    missing_rows = rows.selectExpr(
         *map(quote, (*keys, s.HASH, *values)), f"{s.APPLIED_IN} AS {s.BATCH}", f"{decided} AS {_DECISION}"
     )
-    return found, missing.at_most
+    return missing_rows, missing.at_most

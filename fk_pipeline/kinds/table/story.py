@@ -46,7 +46,7 @@ class KeyStory(ResultStory):
 
     def events(self) -> list[StoryEvent]:
         """Returns the versions by batch."""
-        return by_batch(one.event("truncate" if one.op == "t" else "row") for one in self.versions)
+        return by_batch(version.event("truncate" if version.op == "t" else "row") for version in self.versions)
 
     def sentences(self) -> list[str]:
         """Returns the present state in sentences, the conclusion last."""
@@ -59,30 +59,30 @@ class KeyStory(ResultStory):
         return [why, self.concluded(self.has)]
 
 
-def explain(read: TableReader, spec: TableSpec, ledger: Ledger, said: str) -> KeyStory:
+def explain(read: TableReader, spec: TableSpec, ledger: Ledger, text: str) -> KeyStory:
     """Returns the story of a key.
 
     Raises:
         UsageError: the text is not a key of the input.
     """
-    asked = parse_key(said, spec.input)
-    key = key_row(read.warehouse.session, asked, spec.input)
-    own, first = is_key(asked, spec.input), spec.input.key_columns[0].quoted
+    parsed = parse_key(text, spec.input)
+    key = key_row(read.warehouse.session, parsed, spec.input)
+    own, first = is_key(parsed, spec.input), spec.input.key_columns[0].quoted
     rows = read.read(TableStage.CHANGELOG).where(F.expr(own) | F.col(first).isNull())
     logged = json_rows(in_source_order(for_story(rows, spec.input), spec.input))
     stored = read.read(TableStage.TABLE).where(own).select(s.BATCH, *(column.quoted for column in spec.input.columns))
     return _story(spec, ledger, key, logged, json_rows(stored))
 
 
-def explain_here(table: Callable[[str], Relation], spec: TableSpec, ledger: Ledger, said: str) -> KeyStory:
+def explain_here(table: Callable[[str], Relation], spec: TableSpec, ledger: Ledger, text: str) -> KeyStory:
     """Returns what `explain` does, without Spark; `table` opens a stored table.
 
     Raises:
-        LeftToSpark: it is not certain that Spark tells the same.
+        LeftToSpark: it is not certain that Spark finds the same.
         UsageError: the text is not a key of the input.
     """
     log, result = table(TableStage.CHANGELOG), table(TableStage.TABLE)
-    tests, key = typed_key(parse_key(said, spec.input), spec.input, log.schema)
+    tests, key = typed_key(parse_key(text, spec.input), spec.input, log.schema)
     own, truncates = AllTests(tuple(tests)), NullTest(spec.input.key_columns[0].name)
     logged = versions_here(log, spec.input, [AnyTest((own, truncates))])
     columns = [s.BATCH, *(column.name for column in spec.input.columns)]
