@@ -83,7 +83,7 @@ class CheckReader(TableReader):
             self.ledger.refresh()
             after = unfinished(self.ledger, self.stage)
             if len(self.ledger.rebuilds.rows) == swaps:
-                return {one: sorted({*before[one], *after[one]}) for one in before}
+                return {stage: sorted({*before[stage], *after[stage]}) for stage in before}
             self.versions.clear()
 
     def whole(self, name: str) -> DataFrame:
@@ -108,7 +108,7 @@ class CheckReader(TableReader):
         other.versions = {**self.versions, **versions}
         other.limits = Limits(self.warehouse, self._tables, other.versions, self.batches)
         # An index was built from its state at this version: it may lack entries for another version.
-        states = [self.kind.indexed_by(one) for one in self.kind.tables if one.role is Role.INDEX]
+        states = [self.kind.indexed_by(table) for table in self.kind.tables if table.role is Role.INDEX]
         other.index_fits = all(other.versions[name] == self.versions[name] for name in states)
         return other
 
@@ -133,28 +133,28 @@ class CheckReader(TableReader):
             columns: per column of the result, its name in the tables.
             at_most: an upper bound of the number of rows, if one is known.
         """
-        here = self._here(places, columns)
-        if here is not None:
-            frame = self.frames.frame_of(here, self.table_of(next(iter(places))), list(columns.values()))
-            return Materialised(frame, local=here)
-        wanted = [F.col(quote(column)).alias(name) for name, column in columns.items()]
-        frames = [self.of_batches(name, mark).select(*wanted) for name, mark in places.items()]
+        local = self._touched_in_driver(places, columns)
+        if local is not None:
+            frame = self.frames.frame_of(local, self.table_of(next(iter(places))), list(columns.values()))
+            return Materialised(frame, local=local)
+        selected = [F.col(quote(column)).alias(name) for name, column in columns.items()]
+        frames = [self.of_batches(name, mark).select(*selected) for name, mark in places.items()]
         rows = reduce(DataFrame.union, frames).distinct()
         if self.small:
             return self.frames.planned(rows, UNKNOWN if at_most is None else at_most)
         return self.at_hand(rows, at_most)
 
-    def _here(self, places: Mapping[str, str], columns: Mapping[str, str]) -> pa.Table | None:
+    def _touched_in_driver(self, places: Mapping[str, str], columns: Mapping[str, str]) -> pa.Table | None:
         """Returns the rows of `touched_by`, read without Spark; None if they need Spark or are too many."""
-        found = []
+        parts = []
         for name, mark in places.items():
             within = Within(mark, self.span)
             rows = self.warehouse.read_here(self.table_of(name), self.versions[name], columns.values(), within)
             if rows is None:
                 return None
-            found.append(rows.rename_columns(list(columns)))
-        here = pa.concat_tables(found).group_by(list(columns)).aggregate([])
-        return here if len(here) <= self.limits.in_driver else None
+            parts.append(rows.rename_columns(list(columns)))
+        distinct = pa.concat_tables(parts).group_by(list(columns)).aggregate([])
+        return distinct if len(distinct) <= self.limits.in_driver else None
 
     def touched(
         self, name: str, columns: Sequence[str], log_name: str, logged: DataFrame, keys: Mapping[str, str], at_most: int
@@ -183,13 +183,13 @@ class CheckReader(TableReader):
             )
             return rows.selectExpr(*columns), logged
         touched, mark, own = self.touched_by({log_name: s.BATCH}, keys, at_most), s.OWNER, {key: key for key in keys}
-        found = self.with_keys(name, touched, own).selectExpr(*columns)
-        looks = [partial(self.at_hand, look, at_most) for look in (logged, found)]
-        if some_not_among(self._here({name: mark}, own), touched):
+        state = self.with_keys(name, touched, own).selectExpr(*columns)
+        looks = [partial(self.at_hand, look, at_most) for look in (logged, state)]
+        if some_not_among(self._touched_in_driver({name: mark}, own), touched):
             owned = self.read(name, [Within(mark, self.span)]).join(touched.frame, list(keys), "left_anti")
             looks.append(partial(self.at_hand, owned.selectExpr(*columns), None))
         log, *parts = at_once(*looks)
-        return reduce(DataFrame.unionByName, [one.frame for one in parts]), log.frame
+        return reduce(DataFrame.unionByName, [part.frame for part in parts]), log.frame
 
     @cached_property
     def stored(self) -> int:
@@ -233,16 +233,16 @@ class CheckReader(TableReader):
             return self.history.messages(self.stage).at_most
         if any(map(self.history.truncated, logs)):
             return UNKNOWN
-        own = [one.name for one in self.kind.tables if one.role is Role.MESSAGES and one.name == one.stage]
+        own = [table.name for table in self.kind.tables if table.role is Role.MESSAGES and table.name == table.stage]
         written = [self.history.messages(stage).at_most for stage in own if stage in upstream]
         return max([*written, *map(self.rows_read, logs)])
 
     def settings(self) -> dict[str, str]:
         """Returns Spark settings that suit the size of the check."""
-        wanted = suiting(self.stored, self.limits.sizes, few_of_them=self._touched <= self.limits.sizes.small_rows)
+        settings = suiting(self.stored, self.limits.sizes, few_of_them=self._touched <= self.limits.sizes.small_rows)
         if self.small:
-            return wanted | ONE_TASK
-        return wanted | ONE_PARTITION if self._touched <= self.limits.in_driver else wanted
+            return settings | ONE_TASK
+        return settings | ONE_PARTITION if self._touched <= self.limits.in_driver else settings
 
     def settings_of_counts(self) -> dict[str, str]:
         """Returns further Spark settings for the scan that counts: none unless all rows read so far are few."""
@@ -262,7 +262,7 @@ class CheckReader(TableReader):
 def at_once(*looks: Callable[[], Materialised]) -> list[Materialised]:
     """Runs independent look-ups in parallel and returns their results: Spark plans one while it runs another."""
     with ThreadPoolExecutor(len(looks)) as pool:
-        return [found.result() for found in [pool.submit(look) for look in looks]]
+        return [future.result() for future in [pool.submit(look) for look in looks]]
 
 
 def some_not_among(keys: pa.Table | None, others: RowSet) -> bool:
@@ -278,8 +278,8 @@ def unfinished(ledger: Ledger, stage: str) -> dict[str, list[BatchId]]:
 
     A batch that no stage has started yet explains nothing: no table has a row of it.
     """
-    found = {}
-    for one in (stage, *ledger.due.all_upstream(stage)):
-        read_by = [one, *ledger.due.all_upstream(one)]
-        found[one] = [b for b in ledger.due.of(one) if any(ledger.state(up, b).attempts for up in read_by)]
-    return found
+    due = {}
+    for name in (stage, *ledger.due.all_upstream(stage)):
+        read_by = [name, *ledger.due.all_upstream(name)]
+        due[name] = [b for b in ledger.due.of(name) if any(ledger.state(up, b).attempts for up in read_by)]
+    return due

@@ -38,7 +38,7 @@ class Rule:
     Attributes:
         name: the expectation that it belongs to.
         broken: SQL condition; null counts as false.
-        found: SQL (STRING): the found value, for a sample.
+        found: SQL (STRING): the stored value, for a sample.
         expected: SQL (STRING): the expected value.
         may_be_pending: due work may explain such a row; two rows of one key, for example, are never legal.
     """
@@ -72,15 +72,15 @@ class Counted:
         """Returns the same for some of the batches only."""
         return replace(self, rows={batch: self.rows[batch] for batch in batches if batch in self.rows})
 
-    def compared(self, found: Mapping[int | None, int]) -> Finding:
+    def compared(self, numbers: Mapping[int | None, int]) -> Finding:
         """Returns the batches whose number of rows differs from the expected one; a row of no batch is too many."""
         known: dict[int | None, int] = dict(self.rows.items())
-        wrong = [b for b in {*known, *found} - self.open if found.get(b, 0) != known.get(b, 0)]
+        wrong = [b for b in {*known, *numbers} - self.open if numbers.get(b, 0) != known.get(b, 0)]
         wrong.sort(key=lambda batch: (batch is None, batch or 0))
         sample = tuple(
             {
                 "key": json.dumps({"batch": batch}, separators=(",", ":")),
-                "found": f"{found.get(batch, 0)} {self.what}",
+                "found": f"{numbers.get(batch, 0)} {self.what}",
                 "expected": f"{known.get(batch, 0)} {self.what}",
                 "batch": batch,
             }
@@ -165,14 +165,14 @@ def scan(
     broken = [i for i, rows in enumerate(counts) if any(any(row["broken"]) for row in rows)]
     closer = _collect([_described(views[i], mask) for i in broken]) if broken else []
     described = {i: rows[0]["rules"] for i, rows in zip(broken, closer, strict=True)}
-    found: list[tuple[str, Finding]] = []
+    named: list[tuple[str, Finding]] = []
     for i, view in enumerate(views):
         findings = map(_finding, described[i]) if i in described else [Finding()] * len(view.rules)
-        found += zip([rule.name for rule in view.rules], findings, strict=True)
+        named += zip([rule.name for rule in view.rules], findings, strict=True)
         for j, counted in enumerate(view.counted):
-            found.append((counted.name, counted.compared({row["batch"]: row["counted"][j] for row in counts[i]})))
+            named.append((counted.name, counted.compared({row["batch"]: row["counted"][j] for row in counts[i]})))
     together: dict[str, Finding] = {}
-    for name, finding in found:
+    for name, finding in named:
         together[name] = together[name].plus(finding) if name in together else finding
     return Scan(sum(row["counted"][0] for row in counts[0]), together)
 
@@ -185,10 +185,10 @@ def _finding(row: Mapping[str, Any]) -> Finding:
 def _collect(frames: Sequence[DataFrame]) -> list[list[dict[str, Any]]]:
     """Returns the rows of each frame, computed in one job; all frames have the same columns."""
     numbered = [frame.withColumn("_fk_view", F.lit(i)) for i, frame in enumerate(frames)]
-    found: list[list[dict[str, Any]]] = [[] for _ in frames]
+    rows: list[list[dict[str, Any]]] = [[] for _ in frames]
     for row in reduce(DataFrame.union, numbered).collect():
-        found[row["_fk_view"]].append(row.asDict(recursive=True))
-    return found
+        rows[row["_fk_view"]].append(row.asDict(recursive=True))
+    return rows
 
 
 def _count(view: View) -> DataFrame:
@@ -197,11 +197,11 @@ def _count(view: View) -> DataFrame:
     One row per batch if the view has counts per batch, else one row without a batch; no row for an empty view.
     """
     broken = [f"COUNT_IF({rule.broken})" for rule in view.rules]
-    counted = [f"COALESCE({one.number}, 0)" for one in view.counted] or [f"COUNT_IF({ROW})"]
+    counted = [f"COALESCE({count.number}, 0)" for count in view.counted] or [f"COUNT_IF({ROW})"]
     batch = F.expr(view.batch if view.counted else "CAST(NULL AS INT)").alias("batch")
-    wanted = {"counted": counted, "broken": broken}
+    arrays = {"counted": counted, "broken": broken}
     return view.rows.groupBy(batch).agg(
-        *[F.expr(f"ARRAY({', '.join(sql)})").alias(name) for name, sql in wanted.items()]
+        *[F.expr(f"ARRAY({', '.join(sql)})").alias(name) for name, sql in arrays.items()]
     )
 
 

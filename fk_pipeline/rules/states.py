@@ -23,7 +23,7 @@ LOGGED, LOG_GENERATION = "_fk_logged", "_fk_log_generation"
 valid only if the row exists."""
 
 _ORDER = f"STRUCT({s.SEQUENCE} AS sequence, {s.BATCH} AS batch)"
-_MINE = f"IF({s.OWNER} IS NULL, NULL, STRUCT({s.SEQUENCE} AS sequence, {s.OWNER} AS batch))"
+_OWN_VERSION = f"IF({s.OWNER} IS NULL, NULL, STRUCT({s.SEQUENCE} AS sequence, {s.OWNER} AS batch))"
 
 
 def beside_changelog(
@@ -65,12 +65,12 @@ def beside_changelog(
         f"{s.GENERATION} AS {LOG_GENERATION}",
         *[f"{sql} AS {name}" for name, sql in facts.items()],
     )
-    wanted = [*names, s.OWNER, s.GENERATION, s.APPLIED_IN, s.HASH, s.SEQUENCE, *columns]
+    selected = [*names, s.OWNER, s.GENERATION, s.APPLIED_IN, s.HASH, s.SEQUENCE, *columns]
     if within is None or truncated:
-        state = reader.whole(name).selectExpr(*wanted)
+        state = reader.whole(name).selectExpr(*selected)
     else:
         log_name = reader.spec.definition.input(reader.ledger.inputs[log_stage]).log
-        state, whole = reader.touched(name, wanted, log_name, whole, keys, reader.rows_read(log_stage))
+        state, whole = reader.touched(name, selected, log_name, whole, keys, reader.rows_read(log_stage))
     rows = with_copies(state, names)
     if within is not None and within.first == within.last:  # the log has one row per key: the owner's or a later one
         rows = rows.join(whole, list(keys), "full")
@@ -110,11 +110,13 @@ def version_rules(
     # withdrawn points to no batch.
     truncated = f"({s.HASH} IS NULL AND _fk_truncates IS NOT NULL)"
     forgotten = f"(({removed}) AND _fk_own_last IS NULL AND {ranges_sql(s.OWNER, folded)})"
-    mine = "" if within is None else f" AND {within.predicate(s.OWNER)}"
-    dangling = f"{ROW} IS NOT NULL AND {s.OWNER} IS NOT NULL AND {LOGGED} IS NULL AND NOT {truncated}{mine}"
+    of_batches = "" if within is None else f" AND {within.predicate(s.OWNER)}"
+    dangling = f"{ROW} IS NOT NULL AND {s.OWNER} IS NOT NULL AND {LOGGED} IS NULL AND NOT {truncated}{of_batches}"
     dangling += f" AND NOT {forgotten}"
     outdated = (
-        f"NOT (({_MINE}) <=> _fk_last)" if within is None else f"COALESCE(({_MINE}) < _fk_last, _fk_last IS NOT NULL)"
+        f"NOT (({_OWN_VERSION}) <=> _fk_last)"
+        if within is None
+        else f"COALESCE(({_OWN_VERSION}) < _fk_last, _fk_last IS NOT NULL)"
     )
     outdated = (
         f"{ROW} IS NOT NULL AND NOT {forgotten} AND (({outdated}) OR ({LOGGED} AND {s.GENERATION} <> {LOG_GENERATION}))"

@@ -179,17 +179,17 @@ def of_current(one_row: str, rows: str, placed: Expectation) -> tuple[Expectatio
     """Returns the expectations of a table of current rows.
 
     Args:
-        one_row: the name of the one that a key has one row.
+        one_row: the name of the expectation that a key has one row.
         rows: a word for its rows.
-        placed: the one that a row has the derived values of its changelog row.
+        placed: the expectation that a row has the derived values of its changelog row.
     """
     return (*of_state(one_row, rows), HASH_OF_LOG, placed)
 
 
 def suites_of(kind: Kind) -> dict[str, tuple[Expectation, ...]]:
     """Returns, per stage of a kind, the expectations of its tables. A key that due work explains violates none."""
-    found: dict[str, tuple[Expectation, ...]] = loaded(kind.suites)
-    return found
+    suites: dict[str, tuple[Expectation, ...]] = loaded(kind.suites)
+    return suites
 
 
 def log_prefix(kind: Kind, stage: str) -> str:
@@ -200,12 +200,15 @@ def log_prefix(kind: Kind, stage: str) -> str:
 def suite_of(spec: PipelineSpec, stage: str, depth: Depth | None = None) -> tuple[Expectation, ...]:
     """Returns the expectations of a stage in this pipeline, at one depth or at any."""
     kind = spec.definition
-    sides = {log_prefix(kind, one.stage): spec.side(one.name) for one in kind.logged}
+    sides = {log_prefix(kind, entry.stage): spec.side(entry.name) for entry in kind.logged}
     return tuple(
-        one
-        for one in suites_of(kind)[stage]
-        if one.when(spec)
-        and (depth is None or depth in one.depths)
-        and (not one.threshold.endswith("holes") or format_of(sides[one.name.removesuffix(HOLES)]).has_holes)
-        and (not one.name.endswith(SENT) or compares(spec, sides[one.name.removesuffix(SENT)]))
+        expectation
+        for expectation in suites_of(kind)[stage]
+        if expectation.when(spec)
+        and (depth is None or depth in expectation.depths)
+        and (
+            not expectation.threshold.endswith("holes")
+            or format_of(sides[expectation.name.removesuffix(HOLES)]).has_holes
+        )
+        and (not expectation.name.endswith(SENT) or compares(spec, sides[expectation.name.removesuffix(SENT)]))
     )
