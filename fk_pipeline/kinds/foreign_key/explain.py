@@ -18,7 +18,6 @@ from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import LeftEvidence, held, records_of, reference, versions_of
 from fk_pipeline.kinds.foreign_key.explain_alone import explain_alone
-from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import (
     LeftStory,
@@ -28,6 +27,7 @@ from fk_pipeline.kinds.foreign_key.story import (
     Version,
     wrong_conclusion,
 )
+from fk_pipeline.kinds.foreign_key.verdicts import decided_batches
 from fk_pipeline.spec.keys import parse_key, shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger

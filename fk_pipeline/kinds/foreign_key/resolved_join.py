@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.as_of import is_closed
 from fk_pipeline.blocks.outputs import FAILED, PAIR_AS_JSON, keys_of_pairs, select_outputs, with_names
-from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, QUARANTINED, BatchId, Side
+from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, QUARANTINED, Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import (
     HALF_JOINED,
@@ -25,14 +25,12 @@ from fk_pipeline.kinds.foreign_key.kind import (
     STALE_LEFT,
     STALE_RIGHT,
     UNCHANGED,
-    Stage,
 )
 from fk_pipeline.kinds.foreign_key.rights import right_hash, right_row, with_right
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import ISOLATING, STOPPING, Evaluator
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.ledger import Ledger
 
 
 def writing(spec: ForeignKeySpec) -> tuple[str, ...]:
@@ -88,92 +86,92 @@ def decide(
         both`, or in an outer join, also `_fk_stood` (STRUCT): the foreign key of the row that the result has, null if
         it has none.
     """
-    pks = k.pk_names(spec)
-    fks = k.fk_names(spec)
-    result_fk = [RESULT_FK] if k.stands_by(spec) else []
-    rows = due
-    fresh, stored_there = F.lit(True), F.lit(True)
-    if subscriptions is not None:
-        left = subscriptions.select(*map(quote, pks), F.col(s.HASH).alias(_CURRENT_LEFT), s.OWNER)
-        rows = rows.drop(s.OWNER).join(left, pks, "left")
-        fresh = F.col(s.LEFT_HASH).eqNullSafe(F.col(_CURRENT_LEFT))
-    right_fresh, closed = F.lit(True), F.expr(is_closed(s.RIGHT_HASH))
-    if right_table is not None:
-        right = [F.expr(right_hash(spec)).alias(_CURRENT_RIGHT), *([right_row(spec).alias("right")] if carry else [])]
-        rows = with_right(rows, right_table, spec, right)
-        # A time may have been closed since the response was made: then the response is about a closed time.
-        closed = F.expr(is_closed(_CURRENT_RIGHT))
-        right_fresh = closed | F.col(s.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
-    if left_changelog is not None:
-        stored = left_changelog.select(
-            *_as_pks(spec),
-            F.col(s.BATCH).alias(s.OWNER),
-            F.col(s.HASH).alias("_fk_stored"),
-            *([_left_row(spec).alias("left")] if carry else []),
-        )
-        rows = rows.join(stored, [*pks, s.OWNER], "left")
-        stored_there = F.col("_fk_stored").eqNullSafe(F.col(s.LEFT_HASH))
-    row_of_result = result.select(
-        *map(quote, pks),
-        F.lit(True).alias("_fk_there"),
-        F.col(s.LEFT_HASH).alias("_fk_there_left"),
-        F.col(s.RIGHT_HASH).alias("_fk_there_right"),
-        *[F.struct(*map(quote, fks)).alias(name) for name in result_fk],
-    )
-    is_there = F.coalesce("_fk_there", F.lit(False))
-    gone = F.col(s.LEFT_HASH).isNull() | ((F.col(s.RIGHT_HASH).isNull() | closed) & F.lit(spec.inner))
-    same_left = is_there & F.col("_fk_there_left").eqNullSafe(F.col(s.LEFT_HASH))
-    verdict = (
-        F.when(~fresh, STALE_LEFT)
-        .when(~right_fresh, STALE_RIGHT)
-        .when(closed & same_left, UNCHANGED)  # the row stays as it was answered
-        .when(gone, F.when(is_there, RETRACTED).when(closed, EXPIRED).otherwise(UNCHANGED))
-        .when(same_left & F.col("_fk_there_right").eqNullSafe(F.col(s.RIGHT_HASH)), UNCHANGED)
-        .when(~stored_there, REWRITTEN)
-        .when(closed, EXPIRED)
-        .otherwise(F.expr(IMPLIED_SQL))
-    )
-    return rows.join(row_of_result, pks, "left").select(
+    rows, left_is_current = _with_current_left(due, subscriptions, spec)
+    rows, right_is_current, closed = _with_current_right(rows, right_table, spec, carry=carry)
+    rows, is_logged = _with_logged_left(rows, left_changelog, spec, carry=carry)
+    rows = rows.join(_stored_rows(result, spec), k.pk_names(spec), "left")
+    verdict = _verdict(left_is_current, right_is_current, is_logged, closed, inner=spec.inner)
+    return rows.select(
         *map(quote, due.columns),
         verdict.alias(k.VERDICT),
         *(["left", "right"] if carry else []),
-        *result_fk,
+        *([RESULT_FK] if k.stands_by(spec) else []),
     )
 
 
-def stored_verdicts(decided: DataFrame) -> DataFrame:
-    """Returns the decided responses whose verdict is stored."""
-    return decided.where(~F.col(k.VERDICT).isin(*IMPLIED))
+def _with_current_left(
+    due: DataFrame, subscriptions: DataFrame | None, spec: ForeignKeySpec
+) -> tuple[DataFrame, Column]:
+    """Returns responses with the current `_fk_owner`, and whether the left row of each is current (BOOLEAN)."""
+    if subscriptions is None:
+        return due, F.lit(True)
+    pks = k.pk_names(spec)
+    left = subscriptions.select(*map(quote, pks), F.col(s.HASH).alias(_CURRENT_LEFT), s.OWNER)
+    rows = due.drop(s.OWNER).join(left, pks, "left")
+    return rows, F.col(s.LEFT_HASH).eqNullSafe(F.col(_CURRENT_LEFT))
 
 
-def every_verdict(responses: DataFrame, stored: DataFrame, decided: str, spec: ForeignKeySpec) -> DataFrame:
-    """Returns the stored verdicts and the implied verdicts of the decided responses without a stored one.
+def _with_current_right(
+    rows: DataFrame, right_table: DataFrame | None, spec: ForeignKeySpec, *, carry: bool
+) -> tuple[DataFrame, Column, Column]:
+    """Returns responses beside their current right rows; with `carry` also with these rows as `right`.
 
-    Args:
-        responses: the responses.
-        stored: the table `verdicts`.
-        decided: SQL (BOOLEAN) over a response: the stage has decided its verdict (`decided_batches`).
-        spec: the pipeline.
-
-    Returns:
-        The columns of `verdicts`; one row per batch, left key and cause.
+    And two conditions (BOOLEAN): the right row of a response is current, and the response is about a closed time.
     """
-    keys = [s.BATCH, *k.pk_names(spec), s.CAUSE]
-    others = responses.where(decided).join(stored, keys, "left_anti")
-    return stored.unionByName(others.withColumn(k.VERDICT, F.expr(IMPLIED_SQL)))
+    if right_table is None:
+        return rows, F.lit(True), F.expr(is_closed(s.RIGHT_HASH))
+    right = [F.expr(right_hash(spec)).alias(_CURRENT_RIGHT), *([right_row(spec).alias("right")] if carry else [])]
+    # A time may have been closed since the response was made: then the response is about a closed time.
+    closed = F.expr(is_closed(_CURRENT_RIGHT))
+    is_current = closed | F.col(s.RIGHT_HASH).eqNullSafe(F.col(_CURRENT_RIGHT))
+    return with_right(rows, right_table, spec, right), is_current, closed
 
 
-def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
-    """Returns the batches whose responses, as stored, have verdicts.
+def _with_logged_left(
+    rows: DataFrame, left_changelog: DataFrame | None, spec: ForeignKeySpec, *, carry: bool
+) -> tuple[DataFrame, Column]:
+    """Returns responses, with `carry` with `left`, and whether the owner's changelog partition has the left row."""
+    if left_changelog is None:
+        return rows, F.lit(True)
+    logged = left_changelog.select(
+        *_as_pks(spec),
+        F.col(s.BATCH).alias(s.OWNER),
+        F.col(s.HASH).alias("_fk_logged"),
+        *([_left_row(spec).alias("left")] if carry else []),
+    )
+    is_logged = F.col("_fk_logged").eqNullSafe(F.col(s.LEFT_HASH))
+    return rows.join(logged, [*k.pk_names(spec), s.OWNER], "left"), is_logged
 
-    Per batch the value is the ledger entries of the last starts of the stages `responses` and `resolved_join`.
-    """
-    runs = {}
-    for batch in ledger.batches:
-        states = [ledger.state(stage, batch) for stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN)]
-        if all(state.last_event == "succeeded" for state in states) and not ledger.due.has(Stage.RESOLVED_JOIN, batch):
-            runs[batch] = (states[0].started, states[1].started)
-    return runs
+
+def _stored_rows(result: DataFrame, spec: ForeignKeySpec) -> DataFrame:
+    """Returns, per left key of the result, `_fk_stored` (true), both hashes, and `_fk_stood` if a run must know it."""
+    fks = k.stands_by(spec)
+    return result.select(
+        *map(quote, k.pk_names(spec)),
+        F.lit(True).alias("_fk_stored"),
+        F.col(s.LEFT_HASH).alias("_fk_stored_left"),
+        F.col(s.RIGHT_HASH).alias("_fk_stored_right"),
+        *([F.struct(*map(quote, fks)).alias(RESULT_FK)] if fks else []),
+    )
+
+
+def _verdict(
+    left_is_current: Column, right_is_current: Column, is_logged: Column, closed: Column, *, inner: bool
+) -> Column:
+    """Returns the verdict on a response, given beside the row of the result: that of the first check that applies."""
+    is_stored = F.coalesce("_fk_stored", F.lit(False))
+    gone = F.col(s.LEFT_HASH).isNull() | ((F.col(s.RIGHT_HASH).isNull() | closed) & F.lit(inner))
+    same_left = is_stored & F.col("_fk_stored_left").eqNullSafe(F.col(s.LEFT_HASH))
+    return (
+        F.when(~left_is_current, STALE_LEFT)
+        .when(~right_is_current, STALE_RIGHT)
+        .when(closed & same_left, UNCHANGED)  # the row stays as it was answered
+        .when(gone, F.when(is_stored, RETRACTED).when(closed, EXPIRED).otherwise(UNCHANGED))
+        .when(same_left & F.col("_fk_stored_right").eqNullSafe(F.col(s.RIGHT_HASH)), UNCHANGED)
+        .when(~is_logged, REWRITTEN)
+        .when(closed, EXPIRED)
+        .otherwise(F.expr(IMPLIED_SQL))
+    )
 
 
 def first_rows(left_changelog: DataFrame, rights: DataFrame, spec: ForeignKeySpec) -> DataFrame:

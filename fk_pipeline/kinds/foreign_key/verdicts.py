@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from typing import TYPE_CHECKING
 
-from fk_pipeline.identity import ranges_sql
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from fk_pipeline.identity import BatchId, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches, every_verdict
+from fk_pipeline.kinds.foreign_key.kind import Stage
+from fk_pipeline.kinds.foreign_key.resolved_join import IMPLIED_SQL
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.reader import TableReader
+
+if TYPE_CHECKING:
+    from fk_pipeline.store.reader import TableReader
 
 
 def verdicts(read: TableReader, ledger: Ledger, spec: ForeignKeySpec) -> DataFrame:
@@ -29,4 +35,18 @@ def verdicts(read: TableReader, ledger: Ledger, spec: ForeignKeySpec) -> DataFra
     ledger.refresh()
     now = decided_batches(ledger)
     decided = ranges_sql(s.BATCH, [b for b, runs in now.items() if before.get(b) == runs], ledger.batches)
-    return every_verdict(responses, stored, decided, spec)
+    others = responses.where(decided).join(stored, [s.BATCH, *k.pk_names(spec), s.CAUSE], "left_anti")
+    return stored.unionByName(others.withColumn(k.VERDICT, F.expr(IMPLIED_SQL)))
+
+
+def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
+    """Returns the batches whose responses, as stored, have verdicts.
+
+    Per batch the value is the ledger entries of the last starts of the stages `responses` and `resolved_join`.
+    """
+    runs = {}
+    for batch in ledger.batches:
+        states = [ledger.state(stage, batch) for stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN)]
+        if all(state.last_event == "succeeded" for state in states) and not ledger.due.has(Stage.RESOLVED_JOIN, batch):
+            runs[batch] = (states[0].started, states[1].started)
+    return runs

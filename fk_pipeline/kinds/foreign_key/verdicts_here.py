@@ -12,8 +12,8 @@ from fk_pipeline.conditions import ListTest
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import HALF_JOINED, JOINED
-from fk_pipeline.kinds.foreign_key.resolved_join import decided_batches
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.kinds.foreign_key.verdicts import decided_batches
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.rows_here import HereTable, Relation, Wanted, gathered, leaving_errors
