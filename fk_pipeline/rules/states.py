@@ -56,40 +56,61 @@ def beside_changelog(
         `_fk_truncates` (the owner's batch has a truncate).
     """
     within, truncated = reader.batches, truncates and bool(reader.history.truncated(log_stage))
-    names = [quote(key) for key in keys]
     first = quote(next(iter(keys.values())))
-    whole = log.where(f"{first} IS NOT NULL").selectExpr(
+    logged = _named_as_state(log.where(f"{first} IS NOT NULL"), keys, facts)
+    selected = [*map(quote, keys), s.OWNER, s.GENERATION, s.APPLIED_IN, s.HASH, s.SEQUENCE, *columns]
+    if within is None or truncated:
+        state = reader.whole(name).selectExpr(*selected)
+    else:
+        log_name = reader.spec.definition.input(reader.ledger.inputs[log_stage]).log
+        state, logged = reader.touched(name, selected, log_name, logged, keys, reader.rows_read(log_stage))
+    rows = _with_logged(with_copies(state, [*map(quote, keys)]), logged, [*keys], within)
+    if truncated:
+        rows = _with_truncates(rows, log.where(f"{first} IS NULL").where(TRUNCATES))
+    else:
+        rows = rows.withColumns({"_fk_truncates": F.lit(None).cast("boolean"), "_fk_last": F.col("_fk_own_last")})
+    if within is None:
+        return rows
+    return rows.where(f"_fk_last IS NOT NULL OR {within.predicate(s.OWNER)}")
+
+
+def _named_as_state(log: DataFrame, keys: Mapping[str, str], facts: Mapping[str, str]) -> DataFrame:
+    """Returns rows of a changelog with the key columns of the state, their place in the source's order, and facts.
+
+    The place is `_fk_own_last` (sequence and batch); `_fk_logged_in` is the batch, `_fk_log_generation` its generation.
+    """
+    return log.selectExpr(
         *[f"{quote(name)} AS {quote(key)}" for key, name in keys.items()],
         f"{_ORDER} AS _fk_own_last",
         f"{s.BATCH} AS _fk_logged_in",
         f"{s.GENERATION} AS {LOG_GENERATION}",
         *[f"{sql} AS {name}" for name, sql in facts.items()],
     )
-    selected = [*names, s.OWNER, s.GENERATION, s.APPLIED_IN, s.HASH, s.SEQUENCE, *columns]
-    if within is None or truncated:
-        state = reader.whole(name).selectExpr(*selected)
-    else:
-        log_name = reader.spec.definition.input(reader.ledger.inputs[log_stage]).log
-        state, whole = reader.touched(name, selected, log_name, whole, keys, reader.rows_read(log_stage))
-    rows = with_copies(state, names)
+
+
+def _with_logged(rows: DataFrame, logged: DataFrame, keys: list[str], within: BatchRange | None) -> DataFrame:
+    """Returns rows of a state, and keys without one, with the changelog row of the owner and the last of the key.
+
+    Args:
+        rows: the rows of the state.
+        logged: the rows of the changelog, as `_named_as_state` returns them.
+        keys: the key columns of the state.
+        within: the batches that `logged` is of; None for all.
+    """
     if within is not None and within.first == within.last:  # the log has one row per key: the owner's or a later one
-        rows = rows.join(whole, list(keys), "full")
-        rows = rows.withColumn(LOGGED, F.expr(f"IF({s.OWNER} = _fk_logged_in, TRUE, NULL)"))
-    else:
-        last = whole.groupBy(*names).agg(F.max("_fk_own_last").alias("_fk_own_last"))
-        owners = whole.drop("_fk_own_last").withColumnRenamed("_fk_logged_in", s.OWNER).withColumn(LOGGED, F.lit(True))
-        rows = rows.join(last, list(keys), "full").join(owners, [*keys, s.OWNER], "left")
-    if truncated:
-        every = log.where(f"{first} IS NULL").where(TRUNCATES)
-        newest = every.agg(F.max(F.expr(_ORDER)).alias("_fk_truncated"))
-        owning = every.select(F.col(s.BATCH).alias(s.OWNER), F.lit(True).alias("_fk_truncates")).distinct()
-        rows = rows.join(F.broadcast(owning), s.OWNER, "left").crossJoin(F.broadcast(newest))
-        rows = rows.withColumn("_fk_last", F.expr("GREATEST(_fk_own_last, _fk_truncated)"))
-    else:
-        rows = rows.withColumns({"_fk_truncates": F.lit(None).cast("boolean"), "_fk_last": F.col("_fk_own_last")})
-    if within is None:
-        return rows
-    return rows.where(f"_fk_last IS NOT NULL OR {within.predicate(s.OWNER)}")
+        rows = rows.join(logged, keys, "full")
+        return rows.withColumn(LOGGED, F.expr(f"IF({s.OWNER} = _fk_logged_in, TRUE, NULL)"))
+    last = logged.groupBy(*map(quote, keys)).agg(F.max("_fk_own_last").alias("_fk_own_last"))
+    owners = logged.drop("_fk_own_last").withColumnRenamed("_fk_logged_in", s.OWNER).withColumn(LOGGED, F.lit(True))
+    return rows.join(last, keys, "full").join(owners, [*keys, s.OWNER], "left")
+
+
+def _with_truncates(rows: DataFrame, truncates: DataFrame) -> DataFrame:
+    """Returns rows as of `_with_logged` with `_fk_truncates` and `_fk_last`; a truncate is a writer of every key."""
+    newest = truncates.agg(F.max(F.expr(_ORDER)).alias("_fk_truncated"))
+    owning = truncates.select(F.col(s.BATCH).alias(s.OWNER), F.lit(True).alias("_fk_truncates")).distinct()
+    rows = rows.join(F.broadcast(owning), s.OWNER, "left").crossJoin(F.broadcast(newest))
+    return rows.withColumn("_fk_last", F.expr("GREATEST(_fk_own_last, _fk_truncated)"))
 
 
 def version_rules(
