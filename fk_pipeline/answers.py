@@ -45,7 +45,7 @@ class Blocks:
 
     Attributes:
         lines: each with the way in which it is kept up to date and the tables that it reads, as a tree.
-        sql: per block its SQL over all rows of what it reads; empty if that is not told.
+        sql: per block its SQL over all rows of what it reads; empty if it is not shown.
         notes: what a user must know besides, in sentences.
     """
 
@@ -56,7 +56,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run of a stage should do and take, as far as that can be told before anything is read.
+    """What a run of a stage should do and take, as far as that is known before anything is read.
 
     Attributes:
         way: how it computes the main table, in a word.

@@ -39,7 +39,7 @@ def json_text(text: str) -> str:
     written = _ENCODE(text)
     if "\\u00" not in written:
         return written
-    return _CONTROL.sub(lambda found: found[0][:2] + found[0][2:].upper() if found[0][1] == "u" else found[0], written)
+    return _CONTROL.sub(lambda match: match[0][:2] + match[0][2:].upper() if match[0][1] == "u" else match[0], written)
 
 
 def double_text(value: float) -> str:
@@ -155,8 +155,8 @@ def json_lines(rows: pa.Table, *, hexadecimal: bool = False) -> Iterator[str]:
     for part in _parts(rows):
         columns = []
         for column, field in zip(part.columns, part.schema, strict=True):
-            kind = rows.schema.field(field.name).type
-            text = _hexadecimal if hexadecimal and pa.types.is_binary(kind) else _json_of_column(kind)
+            dtype = rows.schema.field(field.name).type
+            text = _hexadecimal if hexadecimal and pa.types.is_binary(dtype) else _json_of_column(dtype)
             columns.append(["null" if value is None else text(value) for value in _list(column)])
         for values in zip(*columns, strict=True):
             yield f"{{{','.join(map(''.join, zip(names, values, strict=True)))}}}"
@@ -184,10 +184,10 @@ def _parts(rows: pa.Table) -> Iterator[pa.Table]:
 
 def _list(column: pa.ChunkedArray) -> list[Any]:
     try:
-        found: list[Any] = column.to_pylist()
+        values: list[Any] = column.to_pylist()
     except UnicodeDecodeError:
         raise LeftToSpark("a text is not UTF-8") from None
-    return found
+    return values
 
 
 def as_numbers(rows: pa.Table) -> pa.Table:
@@ -203,80 +203,85 @@ def as_numbers(rows: pa.Table) -> pa.Table:
         raise LeftToSpark("times in a map are written by Spark only") from None
 
 
-def _numbers(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
+def _numbers(dtype: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(dtype):
         return pa.int64()
-    if pa.types.is_date32(kind):
+    if pa.types.is_date32(dtype):
         return pa.int32()
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _numbers(one.type)) for one in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_numbers(kind.key_type), _numbers(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(pa.field(kind.value_field.name, _numbers(kind.value_type)))
-    return kind
+    if pa.types.is_struct(dtype):
+        return pa.struct([pa.field(field.name, _numbers(field.type)) for field in dtype])
+    if pa.types.is_map(dtype):
+        return pa.map_(_numbers(dtype.key_type), _numbers(dtype.item_type))
+    if pa.types.is_list(dtype):
+        return pa.list_(pa.field(dtype.value_field.name, _numbers(dtype.value_type)))
+    return dtype
 
 
-def _csv_of_column(kind: pa.DataType) -> Text:
-    if pa.types.is_string(kind):
+def _csv_of_column(dtype: pa.DataType) -> Text:
+    if pa.types.is_string(dtype):
         return str
-    if pa.types.is_nested(kind):
-        return _json_of(kind)
-    return _bare(kind)
+    if pa.types.is_nested(dtype):
+        return _json_of(dtype)
+    return _bare(dtype)
 
 
-def _json_of_column(kind: pa.DataType) -> Text:
+def _json_of_column(dtype: pa.DataType) -> Text:
     """Returns the text of values of a column: within another type some are numbers or shorter."""
-    if pa.types.is_decimal(kind) or pa.types.is_timestamp(kind) or pa.types.is_date32(kind) or pa.types.is_binary(kind):
-        bare = _bare(kind)
+    if (
+        pa.types.is_decimal(dtype)
+        or pa.types.is_timestamp(dtype)
+        or pa.types.is_date32(dtype)
+        or pa.types.is_binary(dtype)
+    ):
+        bare = _bare(dtype)
         return lambda value: f'"{bare(value)}"'
-    return _json_of(kind)
+    return _json_of(dtype)
 
 
-def _bare(kind: pa.DataType) -> Text:
+def _bare(dtype: pa.DataType) -> Text:
     """Returns the text of values that are in no other value, without quotes."""
-    if pa.types.is_timestamp(kind):
-        zone = "" if kind.tz is None else "Z"
+    if pa.types.is_timestamp(dtype):
+        zone = "" if dtype.tz is None else "Z"
         return lambda value: time_text(value) + zone
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(dtype):
         return lambda value: f"{value:f}"
-    if pa.types.is_date32(kind):
+    if pa.types.is_date32(dtype):
         return date_text
-    if pa.types.is_binary(kind):
+    if pa.types.is_binary(dtype):
         return _base64
-    if pa.types.is_float64(kind):
+    if pa.types.is_float64(dtype):
         return double_text
-    if pa.types.is_float32(kind):
+    if pa.types.is_float32(dtype):
         return float_text
-    return _json_of(kind)
+    return _json_of(dtype)
 
 
-def _json_of(kind: pa.DataType) -> Text:
+def _json_of(dtype: pa.DataType) -> Text:
     """Returns the text of values as TO_JSON writes them."""
-    if pa.types.is_string(kind):
+    if pa.types.is_string(dtype):
         return json_text
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(dtype):
         return lambda value: "true" if value else "false"
-    if pa.types.is_integer(kind):
+    if pa.types.is_integer(dtype):
         return str
-    if pa.types.is_floating(kind):
-        bare = _bare(kind)
+    if pa.types.is_floating(dtype):
+        bare = _bare(dtype)
         return lambda value: bare(value) if math.isfinite(value) else f'"{bare(value)}"'
-    if pa.types.is_decimal(kind):
+    if pa.types.is_decimal(dtype):
         return _decimal
-    if pa.types.is_timestamp(kind):
-        return (lambda micros: f'"{time_text(micros, 3)}"') if kind.tz is None else lambda m: f'"{time_text(m)}Z"'
-    if pa.types.is_date32(kind) or pa.types.is_binary(kind):
-        return _json_of_column(kind)
-    if pa.types.is_struct(kind):
-        return _of_struct({one.name: _json_of(one.type) for one in kind})
-    if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
-        item = _json_of(kind.item_type)
+    if pa.types.is_timestamp(dtype):
+        return (lambda micros: f'"{time_text(micros, 3)}"') if dtype.tz is None else lambda m: f'"{time_text(m)}Z"'
+    if pa.types.is_date32(dtype) or pa.types.is_binary(dtype):
+        return _json_of_column(dtype)
+    if pa.types.is_struct(dtype):
+        return _of_struct({field.name: _json_of(field.type) for field in dtype})
+    if pa.types.is_map(dtype) and pa.types.is_string(dtype.key_type):
+        item = _json_of(dtype.item_type)
         return lambda pairs: f"{{{','.join(f'{json_text(k)}:{_or_null(v, item)}' for k, v in pairs)}}}"
-    if pa.types.is_list(kind):
-        element = _json_of(kind.value_type)
+    if pa.types.is_list(dtype):
+        element = _json_of(dtype.value_type)
         return lambda values: f"[{','.join(_or_null(value, element) for value in values)}]"
-    raise LeftToSpark(f"a value of type {kind} is written by Spark only")
+    raise LeftToSpark(f"a value of type {dtype} is written by Spark only")
 
 
 def _of_struct(fields: Mapping[str, Text]) -> Text:

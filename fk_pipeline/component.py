@@ -146,15 +146,15 @@ class FkJoinComponent(Component, Model, Resolvable):
                 that has a `defs.yaml` in the same project, has the same name.
             StateError: the result of another pipeline that one of them reads cannot be opened.
         """
-        mine = self.specs(_folder_of(context))
-        others = [one for one in context.component_tree.get_all_components(FkJoinComponent) if one is not self]
-        beside = [(one.resources, one.specs(one.folder)) for one in others if one.folder is not None]
-        refuse_same_name([*mine, *(spec for _, specs in beside for spec in specs)])
+        own = self.specs(_folder_of(context))
+        others = [other for other in context.component_tree.get_all_components(FkJoinComponent) if other is not self]
+        beside = [(other.resources, other.specs(other.folder)) for other in others if other.folder is not None]
+        refuse_same_name([*own, *(spec for _, specs in beside for spec in specs)])
         if not self.resources:
-            return definitions_with(mine, {}, shared=False)
-        sharing = [*mine, *(spec for shares, specs in beside if shares for spec in specs)]
+            return definitions_with(own, {}, shared=False)
+        sharing = [*own, *(spec for shares, specs in beside if shares for spec in specs)]
         settings = merged(sorted(sharing, key=lambda spec: spec.name))  # the same for all components
-        return definitions_with(mine, _resources(settings.model_dump_json()), shared=False)
+        return definitions_with(own, _resources(settings.model_dump_json()), shared=False)
 
     def specs(self, folder: Path) -> list[PipelineSpec]:
         """Returns the pipelines of the component in a folder; those of its own are loaded once: every component asks.

@@ -59,17 +59,17 @@ class ConstantTest(_OfColumn):
 
     def mask(self, rows: pa.Table) -> Any:
         """Returns the comparison; a floating-point NaN is greater than every number, as Spark has it."""
-        found = rows[self.column]
-        mask = pc.call_function(self.name, [found, self.value])
-        if pa.types.is_floating(found.type) and self.name.startswith("greater"):
-            mask = pc.or_(mask, pc.is_nan(found))
+        values = rows[self.column]
+        mask = pc.call_function(self.name, [values, self.value])
+        if pa.types.is_floating(values.type) and self.name.startswith("greater"):
+            mask = pc.or_(mask, pc.is_nan(values))
         return mask
 
     def may_meet(self, ends: EndsOf) -> bool:
-        found = None if self.bound is None else ends(self.column)
-        if found is None:
+        limits = None if self.bound is None else ends(self.column)
+        if limits is None:
             return True
-        low, high = found
+        low, high = limits
         met = {
             "equal": low <= self.bound <= high,
             "less": low < self.bound,
@@ -101,10 +101,10 @@ class ListTest(_OfColumn):
         return pc.is_in(rows[self.column], self.values)
 
     def may_meet(self, ends: EndsOf) -> bool:
-        found = ends(self.column)
-        if found is None or not (pa.types.is_integer(self.values.type) or pa.types.is_string(self.values.type)):
+        limits = ends(self.column)
+        if limits is None or not (pa.types.is_integer(self.values.type) or pa.types.is_string(self.values.type)):
             return True
-        return any(found[0] <= value <= found[1] for value in self.values.to_pylist())
+        return any(limits[0] <= value <= limits[1] for value in self.values.to_pylist())
 
 
 @dataclass(frozen=True)
@@ -163,16 +163,16 @@ class AnyTest(_OfParts):
         return any(part.may_meet(ends) for part in self.parts)
 
 
-def fits(number: int, kind: pa.DataType) -> bool:
+def fits(number: int, dtype: pa.DataType) -> bool:
     """Returns whether a type of integers has a number."""
-    most = 1 << (kind.bit_width - 1)
+    most = 1 << (dtype.bit_width - 1)
     return bool(-most <= number < most)
 
 
-def integer(number: int, kind: pa.DataType | None = None) -> pa.Scalar:
+def integer(number: int, dtype: pa.DataType | None = None) -> pa.Scalar:
     """Returns an integer in Arrow; `pa.scalar` would import pandas, which takes a third of the time of a command."""
-    found = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(struct.pack("<q", number))])
-    return (found if kind is None else found.cast(kind))[0]
+    array = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(struct.pack("<q", number))])
+    return (array if dtype is None else array.cast(dtype))[0]
 
 
 def _text(text: str) -> pa.Scalar:
@@ -188,14 +188,14 @@ def scalar(value: Any) -> pa.Scalar:
     return _text(value) if isinstance(value, str) else pa.scalar(value)
 
 
-def equals(column: str, number: int, kind: pa.DataType) -> RowTest:
+def equals(column: str, number: int, dtype: pa.DataType) -> RowTest:
     """Returns the condition that a column with integers has a value."""
-    if not fits(number, kind):
-        return ListTest(column, pa.nulls(0, kind))
-    return ConstantTest(column, "equal", integer(number, kind), number)
+    if not fits(number, dtype):
+        return ListTest(column, pa.nulls(0, dtype))
+    return ConstantTest(column, "equal", integer(number, dtype), number)
 
 
-def between(column: str, low: int, high: int, kind: pa.DataType) -> RowTest:
+def between(column: str, low: int, high: int, dtype: pa.DataType) -> RowTest:
     """Returns the condition that a column with integers is between two values, or is one of them."""
     ends = (("greater_equal", low), ("less_equal", high))
-    return AllTests(tuple(ConstantTest(column, name, integer(number, kind), number) for name, number in ends))
+    return AllTests(tuple(ConstantTest(column, name, integer(number, dtype), number) for name, number in ends))

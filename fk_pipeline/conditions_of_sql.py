@@ -56,12 +56,12 @@ _PARTS: dict[type[exp.Expression], tuple[set[str], ...]] = {
 _MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
 
 
-def parsed(text: str, kinds: Mapping[str, pa.DataType]) -> RowTest:
+def parsed(text: str, dtypes: Mapping[str, pa.DataType]) -> RowTest:
     """Returns a condition in Spark's SQL.
 
     Args:
         text: the condition.
-        kinds: the types of the columns.
+        dtypes: the types of the columns.
 
     Raises:
         LeftToSpark: the condition has anything that Spark may understand in another way.
@@ -72,24 +72,24 @@ def parsed(text: str, kinds: Mapping[str, pa.DataType]) -> RowTest:
         tree: Any = sqlglot.parse_one(text, dialect=DIALECT)
     except SqlglotError:
         raise LeftToSpark("the condition cannot be read here") from None
-    return _Reader(kinds).condition(tree)
+    return _Reader(dtypes).condition(tree)
 
 
-def is_value(column: str, said: str, kind: pa.DataType) -> ConstantTest:
+def is_value(column: str, text: str, dtype: pa.DataType) -> ConstantTest:
     """Returns the condition that a column has a value, given as the text that Spark casts to the type of the column.
 
     Raises:
         LeftToSpark: it is not certain which value Spark makes of the text.
     """
-    value, bound = _of_text(said, kind, exp.Literal.string(said))
+    value, bound = _of_text(text, dtype, exp.Literal.string(text))
     return ConstantTest(column, "equal", value, bound)
 
 
 @dataclass(frozen=True)
 class _Reader:
-    """Makes conditions of the nodes of a parsed one."""
+    """Makes conditions of the nodes of a parsed condition."""
 
-    kinds: Mapping[str, pa.DataType]
+    dtypes: Mapping[str, pa.DataType]
 
     def condition(self, node: exp.Expression) -> RowTest:
         given = {*_given(node)}
@@ -122,7 +122,7 @@ class _Reader:
         if isinstance(node, exp.In):
             if len(node.expressions) > _MOST_LISTED:
                 raise _unknown(node)
-            return AnyTest(tuple(self.compared(node.this, "equal", one) for one in node.expressions))
+            return AnyTest(tuple(self.compared(node.this, "equal", value) for value in node.expressions))
         if isinstance(node, exp.Like):
             return self.alike(node)
         name = _OPERATORS[type(node)]
@@ -134,7 +134,7 @@ class _Reader:
 
     def true(self, node: exp.Expression) -> RowTest:
         column = self.column(node)
-        if not pa.types.is_boolean(self.kinds[column]):
+        if not pa.types.is_boolean(self.dtypes[column]):
             raise _unknown(node)
         return ConstantTest(column, "equal", pa.scalar(True))
 
@@ -142,21 +142,21 @@ class _Reader:
         """Returns the column that a node names; Spark does not distinguish case."""
         if not isinstance(node, exp.Column) or {*_given(node)} != {"this"} or not isinstance(node.this, exp.Identifier):
             raise _unknown(node)
-        found = [name for name in self.kinds if name.lower() == node.name.lower()]
-        if len(found) != 1:
+        names = [name for name in self.dtypes if name.lower() == node.name.lower()]
+        if len(names) != 1:
             raise _unknown(node)
-        return found[0]
+        return names[0]
 
     def alike(self, node: exp.Expression) -> RowTest:
         column, pattern = self.column(node.this), node.expression
         text = isinstance(pattern, exp.Literal) and pattern.is_string
-        if not (text and pa.types.is_string(self.kinds[column])):
+        if not (text and pa.types.is_string(self.dtypes[column])):
             raise _unknown(node)
         return PatternTest(column, pattern.this)
 
     def compared(self, column: exp.Expression, name: str, constant: exp.Expression) -> RowTest:
         place = self.column(column)
-        value, bound = _constant(constant, self.kinds[place])
+        value, bound = _constant(constant, self.dtypes[place])
         return ConstantTest(place, name, value, bound)
 
 
@@ -168,79 +168,79 @@ def _unknown(node: exp.Expression) -> LeftToSpark:
     return LeftToSpark(f"'{node.sql(DIALECT)}' is evaluated by Spark only")
 
 
-def _constant(node: exp.Expression, kind: pa.DataType) -> tuple[pa.Scalar, Any]:
+def _constant(node: exp.Expression, dtype: pa.DataType) -> tuple[pa.Scalar, Any]:
     """Returns a constant in the type of the column that it is compared with, and as `EndsOf` has it."""
     sign = ""
     inner = node
     if isinstance(node, exp.Neg):
         sign, inner = "-", node.this
-    if isinstance(inner, exp.Boolean) and not sign and pa.types.is_boolean(kind):
+    if isinstance(inner, exp.Boolean) and not sign and pa.types.is_boolean(dtype):
         return pa.scalar(bool(inner.this)), None
     typed = _typed_text(inner)
     if typed is not None and not sign:
-        return _moment(typed[1], kind, node, typed[0])
+        return _moment(typed[1], dtype, node, typed[0])
     if not isinstance(inner, exp.Literal):
         raise _unknown(node)
     text = sign + inner.this
     if inner.is_string:
         if sign:
             raise _unknown(node)
-        return _of_text(text, kind, node)
-    return _of_number(text, kind, node)
+        return _of_text(text, dtype, node)
+    return _of_number(text, dtype, node)
 
 
 def _typed_text(node: exp.Expression) -> tuple[str, str] | None:
     """Returns type and text of a literal such as DATE '2026-01-01'."""
     if type(node) is not exp.Cast or not isinstance(node.this, exp.Literal) or not node.this.is_string:
         return None
-    kind = node.to.sql(DIALECT).upper()
-    return (kind, node.this.this) if kind in ("DATE", "TIMESTAMP") else None
+    dtype = node.to.sql(DIALECT).upper()
+    return (dtype, node.this.this) if dtype in ("DATE", "TIMESTAMP") else None
 
 
-def _of_text(text: str, kind: pa.DataType, node: exp.Expression) -> tuple[pa.Scalar, Any]:
-    if pa.types.is_string(kind):
+def _of_text(text: str, dtype: pa.DataType, node: exp.Expression) -> tuple[pa.Scalar, Any]:
+    if pa.types.is_string(dtype):
         return scalar(text), text
-    if pa.types.is_integer(kind) and _INTEGER.fullmatch(text):
-        return _of_number(text, kind, node)
-    return _moment(text, kind, node, "")
+    if pa.types.is_integer(dtype) and _INTEGER.fullmatch(text):
+        return _of_number(text, dtype, node)
+    return _moment(text, dtype, node, "")
 
 
-def _of_number(text: str, kind: pa.DataType, node: exp.Expression) -> tuple[pa.Scalar, Any]:
-    if pa.types.is_integer(kind) and _INTEGER.fullmatch(text):
+def _of_number(text: str, dtype: pa.DataType, node: exp.Expression) -> tuple[pa.Scalar, Any]:
+    if pa.types.is_integer(dtype) and _INTEGER.fullmatch(text):
         number = int(text)
-        if fits(number, kind):
-            return integer(number, kind), number
-    elif pa.types.is_float64(kind) and _DECIMAL.fullmatch(text):
-        return pa.scalar(float(text), kind), None
-    elif pa.types.is_decimal(kind) and _DECIMAL.fullmatch(text):
+        if fits(number, dtype):
+            return integer(number, dtype), number
+    elif pa.types.is_float64(dtype) and _DECIMAL.fullmatch(text):
+        return pa.scalar(float(text), dtype), None
+    elif pa.types.is_decimal(dtype) and _DECIMAL.fullmatch(text):
         value = Decimal(text)
         exponent = value.as_tuple().exponent
         assert isinstance(exponent, int)
-        if -exponent <= kind.scale and value.adjusted() < kind.precision - kind.scale:
-            return pa.scalar(value, kind), None
+        if -exponent <= dtype.scale and value.adjusted() < dtype.precision - dtype.scale:
+            return pa.scalar(value, dtype), None
     raise _unknown(node)
 
 
-def _moment(text: str, kind: pa.DataType, node: exp.Expression, declared: str) -> tuple[pa.Scalar, Any]:
+def _moment(text: str, dtype: pa.DataType, node: exp.Expression, declared: str) -> tuple[pa.Scalar, Any]:
     """Returns a date or time; `declared` is the type that the constant has of itself."""
     try:
-        if pa.types.is_date32(kind) and declared in ("", "DATE") and _DATE.fullmatch(text):
-            return pa.scalar(date.fromisoformat(text), kind), None
+        if pa.types.is_date32(dtype) and declared in ("", "DATE") and _DATE.fullmatch(text):
+            return pa.scalar(date.fromisoformat(text), dtype), None
         match = _TIME.fullmatch(text)
-        zoned = pa.types.is_timestamp(kind) and kind.tz is not None
+        zoned = pa.types.is_timestamp(dtype) and dtype.tz is not None
         if match and zoned and declared in ("", "TIMESTAMP"):
-            return _micros(match, kind)
-        if match and pa.types.is_timestamp(kind) and not zoned and declared == "" and not match[6]:
-            return _micros(match, kind)
+            return _micros(match, dtype)
+        if match and pa.types.is_timestamp(dtype) and not zoned and declared == "" and not match[6]:
+            return _micros(match, dtype)
     except ValueError:
         pass
     raise _unknown(node)
 
 
-def _micros(match: re.Match[str], kind: pa.DataType) -> tuple[pa.Scalar, int]:
+def _micros(match: re.Match[str], dtype: pa.DataType) -> tuple[pa.Scalar, int]:
     hour, minute, second = (int(match[i] or 0) for i in (2, 3, 4))
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(match[0])
     days = date.fromisoformat(match[1]).toordinal() - date(1970, 1, 1).toordinal()
     micros = days * _DAY + ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((match[5] or "").ljust(6, "0") or 0)
-    return integer(micros, kind), micros
+    return integer(micros, dtype), micros

@@ -45,7 +45,7 @@ err = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap
 def print_json(value: Any, *, one_line: bool = False) -> None:
     """Writes one JSON value to stdout; control characters in it are escaped as JSON does, which changes no value."""
     text = json.dumps(value, ensure_ascii=False, default=str, indent=None if one_line else 2)
-    lines = (CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", line) for line in text.split("\n"))
+    lines = (CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", line) for line in text.split("\n"))
     sys.stdout.write("\n".join(lines) + "\n")
     sys.stdout.flush()
 
@@ -133,20 +133,20 @@ def _left_out(report: VerifyReport, file: str | Path) -> list[str]:
         f"{report.left_out:,} left row(s) left out" if report.left_out else "",
         f"{report.unmatched:,} left row(s) without their right row" if report.unmatched else "",
     ]
-    found = [f"{' and '.join(filter(None, failing))}, as an expression of select fails on them"] * any(failing)
+    lines = [f"{' and '.join(filter(None, failing))}, as an expression of select fails on them"] * any(failing)
     if report.quarantined_lines:
-        found.append(f"{report.quarantined_lines:,} line(s) of landing files in neither table")
-    return [f"- {one}: 'fk-pipeline quarantine {file}' lists them" for one in found]
+        lines.append(f"{report.quarantined_lines:,} line(s) of landing files in neither table")
+    return [f"- {line}: 'fk-pipeline quarantine {file}' lists them" for line in lines]
 
 
 def difference_of(row: Mapping[str, Any]) -> str:
     """Returns the line that shows one row of the sample of a report."""
-    expected, found = row["expected"] or {}, row["found"] or {}
+    expected, stored = row["expected"] or {}, row["found"] or {}
     if row["difference"] == "stale":
-        said = [f"{name}: expected {cell(expected[name])}, found {cell(found[name])}" for name in expected]
-        return f"- stale {key_of(row['key'])}: {'; '.join(said)}"
-    said = [f"{name}={cell(value)}" for name, value in (expected or found).items()]
-    return f"- {row['difference']} {key_of(row['key'])}: {', '.join(said)}"
+        values = [f"{name}: expected {cell(expected[name])}, found {cell(stored[name])}" for name in expected]
+        return f"- stale {key_of(row['key'])}: {'; '.join(values)}"
+    values = [f"{name}={cell(value)}" for name, value in (expected or stored).items()]
+    return f"- {row['difference']} {key_of(row['key'])}: {', '.join(values)}"
 
 
 def key_of(key: Mapping[str, Any]) -> str:
@@ -160,8 +160,8 @@ def cell(value: Any) -> str:
         return "NULL"
     if value == "":
         return '""'
-    said = json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) else str(value)
-    return escaped(said)
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, list, bool)) else str(value)
+    return escaped(text)
 
 
 def say(line: str = "") -> None:

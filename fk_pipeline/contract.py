@@ -300,11 +300,11 @@ class Kind:
 
     def input(self, side: Side) -> Input:
         """Returns an input by its name in the pipeline file."""
-        return next(one for one in self.inputs if one.name == side)
+        return next(input_ for input_ in self.inputs if input_.name == side)
 
     def state_of(self, side: Side) -> TableDef:
         """Returns the state that has the current version of every key of an input."""
-        return next(one for one in self.tables if one.role is Role.STATE and one.of == side)
+        return next(table for table in self.tables if table.role is Role.STATE and table.of == side)
 
     def keys_in_log(self, spec: Any, side: Side, keys: Sequence[str]) -> dict[str, str]:
         """Returns, per key column of the state of an input, its name in the log of the input."""
@@ -313,16 +313,16 @@ class Kind:
 
     def indexed_by(self, index: TableDef) -> str:
         """Returns the name of the state that an index belongs to: that of the same stage."""
-        return next(one.name for one in self.tables if one.role is Role.STATE and one.stage == index.stage)
+        return next(table.name for table in self.tables if table.role is Role.STATE and table.stage == index.stage)
 
     def side_of(self, stage: str) -> Side | None:
         """Returns the input whose landing files a stage reads into a log; None if it reads none."""
-        return next((one.name for one in self.logged if one.stage == stage), None)
+        return next((input_.name for input_ in self.logged if input_.stage == stage), None)
 
     @property
     def logged(self) -> tuple[Input, ...]:
         """The inputs whose rows a log keeps."""
-        return tuple(one for one in self.inputs if one.log)
+        return tuple(input_ for input_ in self.inputs if input_.log)
 
     def inputs_of(self, stage: str) -> tuple[Side, ...]:
         """Returns the inputs that a stage reads: the one whose landing files it reads, or tables where they lie."""
@@ -346,20 +346,20 @@ class Kind:
     def written_by(self, stage: str) -> tuple[str, ...]:
         """Returns the names of the tables that only this stage writes, in commit order: an index before its state."""
         own = [table for table in self.tables if table.stage == stage]
-        return tuple(table.name for table in sorted(own, key=lambda one: one.role is not Role.INDEX))
+        return tuple(table.name for table in sorted(own, key=lambda table: table.role is not Role.INDEX))
 
     def in_order(self, stages: Iterable[str]) -> tuple[str, ...]:
         """Returns the given stages in running order, each once."""
-        wanted = set(stages)
-        return tuple(name for name in self.stage_names if name in wanted)
+        given = set(stages)
+        return tuple(name for name in self.stage_names if name in given)
 
     def downstream(self, stages: Iterable[str]) -> tuple[str, ...]:
         """Returns the given stages and all stages downstream of them, in running order."""
-        found = set(stages)
+        reached = set(stages)
         for stage in self.stages:
-            if found & set(stage.upstream):
-                found.add(stage.name)
-        return self.in_order(found)
+            if reached & set(stage.upstream):
+                reached.add(stage.name)
+        return self.in_order(reached)
 
     def rebuilds(self, source: Source) -> tuple[str, ...]:
         """Returns the stages that a rebuild rebuilds by default.
@@ -375,19 +375,19 @@ class Kind:
         """Per origin of a rejected record (an input, or `join` for a pair of rows), the stage that rejects it."""
         if not self.with_role(Role.REJECTED):
             return {}
-        return {**{one.name: one.stage for one in self.logged}, "join": self.result_stage}
+        return {**{input_.name: input_.stage for input_ in self.logged}, "join": self.result_stage}
 
 
-def _named(found: Iterable[Named], name: str, otherwise: str) -> Named:
+def _named(parts: Iterable[Named], name: str, otherwise: str) -> Named:
     """Returns the stage or table that has a name.
 
     Raises:
         KeyError: none has the name; the message is `otherwise`, followed by the name.
     """
-    one = next((one for one in found if one.name == name), None)
-    if one is None:
+    match = next((part for part in parts if part.name == name), None)
+    if match is None:
         raise KeyError(f"{otherwise} {name!r}")
-    return one
+    return match
 
 
 def loaded(reference: str) -> Any:

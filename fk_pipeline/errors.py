@@ -33,7 +33,7 @@ def escaped(text: str, keep: str = "") -> str:
     red \x1b[31m, \u202e, two\nlines two
     lines
     """
-    return CONTROL.sub(lambda found: found[0] if found[0] in keep else _shown(ord(found[0])), text)
+    return CONTROL.sub(lambda match: match[0] if match[0] in keep else _shown(ord(match[0])), text)
 
 
 def _shown(code: int) -> str:
@@ -43,7 +43,7 @@ def _shown(code: int) -> str:
 
 
 class LeftToSpark(Exception):
-    """What was asked for is read by Spark: this process cannot, or not certainly as Spark would; the text says why."""
+    """This process cannot read the requested rows, or not certainly as Spark reads them; the text says why."""
 
 
 def or_by_spark(local: Callable[[], Answer], by_spark: Callable[[], Answer], tell: Callable[[str], None]) -> Answer:

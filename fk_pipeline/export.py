@@ -38,15 +38,15 @@ def write(rows: DataFrame, file: Path, endings: Sequence[str] = EXPORT_ENDINGS, 
         return writers[file.suffix](rows, part)
 
 
-def _text(column: Column, kind: T.DataType) -> Column:
+def _text(column: Column, dtype: T.DataType) -> Column:
     """Returns a column in the form in which it is written: some types as text, all others unchanged."""
-    if isinstance(kind, T.DecimalType):
+    if isinstance(dtype, T.DecimalType):
         return column.cast("string")
-    if isinstance(kind, T.TimestampType):
+    if isinstance(dtype, T.TimestampType):
         return F.date_format(column, TIMESTAMP_FORMAT + "'Z'")
-    if isinstance(kind, T.TimestampNTZType):
+    if isinstance(dtype, T.TimestampNTZType):
         return F.date_format(column, TIMESTAMP_FORMAT)
-    if isinstance(kind, T.BinaryType):
+    if isinstance(dtype, T.BinaryType):
         return F.base64(column)
     return column
 
@@ -72,18 +72,18 @@ def key_row(session: SparkSession, key: Mapping[str, str], side: SideSpec) -> di
     Raises:
         UsageError: a text is not a value of the type of its column.
     """
-    found = json_rows(
+    rows = json_rows(
         session.range(1).selectExpr(*[f"{value_from_text(key[c.name], c)} AS {c.quoted}" for c in side.key_columns])
     )
     for column in side.key_columns:
-        if found[0][column.name] is None:
+        if rows[0][column.name] is None:
             raise UsageError(f"{key[column.name]!r} is no {column.type}", where=f"key column {column.name}")
-    return found[0]
+    return rows[0]
 
 
 def _write_jsonl(rows: DataFrame, file: Path) -> int:
-    found = rows.select(F.to_json(F.struct(*texts(rows)), JSON_OPTIONS).alias("line"))
-    lines = (row["line"] for row in found.toLocalIterator())
+    as_json = rows.select(F.to_json(F.struct(*texts(rows)), JSON_OPTIONS).alias("line"))
+    lines = (row["line"] for row in as_json.toLocalIterator())
     with file.open("w", encoding="utf-8", newline="") as out:
         return write_lines(lines, out)
 

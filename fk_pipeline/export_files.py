@@ -59,7 +59,7 @@ def write_here(rows: pa.Table, file: Path, endings: Sequence[str] = EXPORT_ENDIN
         LeftToSpark: a value is certainly written by Spark only.
         UsageError: the file has another ending.
     """
-    if any(pa.types.is_null(kind) for kind in rows.schema.types):
+    if any(pa.types.is_null(dtype) for dtype in rows.schema.types):
         raise LeftToSpark("the types of the columns are not known")
     with whole_file(file, endings, private=private) as part:
         if file.suffix == ".parquet":

@@ -50,18 +50,18 @@ def changes(runner: Runner, batch: int) -> DataFrame:
     if warehouse.version(table.name) is None:
         return empty(runner.session, columns)
     commits = [
-        (version, span, told)
-        for version, told in _history(runner, table.name, stage=kind.result_stage)
-        if batch in (span := parse_batches(told["batches"])[0])
+        (version, span, metadata)
+        for version, metadata in _history(runner, table.name, stage=kind.result_stage)
+        if batch in (span := parse_batches(metadata["batches"])[0])
     ]
     written = runner.ledger.state(kind.result_stage, batch).versions.get(f"{table.name} written")
-    wanted = {version for version, _, _ in commits} | ({written} if written is not None else set())
-    gone = [version for version in wanted if not are_kept(f"{warehouse.path(table.name)}@{version}..{version}")]
+    versions = {version for version, _, _ in commits} | ({written} if written is not None else set())
+    gone = [version for version in versions if not are_kept(f"{warehouse.path(table.name)}@{version}..{version}")]
     refuse_gone(batch, gone, table.name, warehouse.path(table.name))
     if not commits:
         return empty(runner.session, columns)
-    found = [_of_commit(runner, batch, *commit) for commit in commits]
-    return reduce(DataFrame.unionByName, found).select(*[quote(name) for name, _ in columns])
+    frames = [_of_commit(runner, batch, *commit) for commit in commits]
+    return reduce(DataFrame.unionByName, frames).select(*[quote(name) for name, _ in columns])
 
 
 def refuse_gone(batch: int, gone: Sequence[int], name: str, path: str) -> None:
@@ -79,33 +79,33 @@ def refuse_gone(batch: int, gone: Sequence[int], name: str, path: str) -> None:
         )
 
 
-def _history(runner: Runner, name: str, **wanted: str) -> list[tuple[int, dict[str, Any]]]:
+def _history(runner: Runner, name: str, **required: str) -> list[tuple[int, dict[str, Any]]]:
     """Returns the commits of the pipeline that the log of a table still has, oldest first: version and user metadata.
 
     Args:
         runner: the runner of the pipeline.
         name: name of the table.
-        wanted: only commits with these values in their user metadata are returned.
+        required: only commits with these values in their user metadata are returned.
     """
-    found: list[tuple[int, dict[str, Any]]] = []
+    commits: list[tuple[int, dict[str, Any]]] = []
     if runner.warehouse.version(name) is None:  # the table has no commit yet
-        return found
+        return commits
     for version, words in sorted(runner.warehouse.history(name)):
         with suppress(ValueError):  # a commit of another writer, whose metadata may not be JSON
-            told = json.loads(words)
-            if isinstance(told, dict) and wanted.items() <= told.items():
-                found.append((version, told))
-    return found
+            metadata = json.loads(words)
+            if isinstance(metadata, dict) and required.items() <= metadata.items():
+                commits.append((version, metadata))
+    return commits
 
 
-def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, told: Mapping[str, Any]) -> DataFrame:
+def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, metadata: Mapping[str, Any]) -> DataFrame:
     """Returns the changes of one commit for a batch, without the equal rows that a rewritten table has in the feed."""
     table = runner.layout[runner.spec.definition.result.name]
     feed = runner.warehouse.feed(table, version)
     row = F.struct(*map(quote, table.names))
     identity = table.identity or table.keys
-    ours = [quote(name) for name in table.names if name.startswith("_fk_") and name not in identity]
-    same = " AND ".join(f"_fk_new.{name} <=> _fk_old.{name}" for name in ours)
+    own_columns = [quote(name) for name in table.names if name.startswith("_fk_") and name not in identity]
+    same = " AND ".join(f"_fk_new.{name} <=> _fk_old.{name}" for name in own_columns)
     new, old = F.col(CHANGE).isin("insert", "update_postimage"), F.col(CHANGE).isin("delete", "update_preimage")
     pairs = (
         feed.groupBy(*map(quote, identity))
@@ -117,34 +117,34 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, told:
         )
         .where(f"NOT ({same})")
     )
-    kind = F.when(F.col("_fk_old").isNull(), INSERT).when(F.col("_fk_new").isNull(), DELETE).otherwise(UPDATE)
-    changed = pairs.withColumn(CHANGE, kind).withColumn("_fk_row", F.coalesce("_fk_new", "_fk_old"))
-    mine = changed.where((F.col(CHANGE) != DELETE) & (F.col("_fk_new")[s.BATCH] == batch))
+    change = F.when(F.col("_fk_old").isNull(), INSERT).when(F.col("_fk_new").isNull(), DELETE).otherwise(UPDATE)
+    changed = pairs.withColumn(CHANGE, change).withColumn("_fk_row", F.coalesce("_fk_new", "_fk_old"))
+    of_batch = changed.where((F.col(CHANGE) != DELETE) & (F.col("_fk_new")[s.BATCH] == batch))
     gone = changed.where(F.col(CHANGE) == DELETE)
     removals = runner.spec.definition.removals
     if removals is not None and span.first != span.last:
         by = loaded(removals.keys)(runner.spec)
         names = [name for name, _ in by]
         gone = gone.withColumns({name: F.col("_fk_row")[name] for name in names})
-        removed = _removed(runner, removals, by, batch, told)
+        removed = _removed(runner, removals, by, batch, metadata)
         if table.nullable_keys or table.identity:  # a row whose key changed was removed by the batch of the new row
-            removed = removed.unionByName(mine.select(*[F.col("_fk_row")[name].alias(name) for name in names]))
+            removed = removed.unionByName(of_batch.select(*[F.col("_fk_row")[name].alias(name) for name in names]))
         named = gone.join(removed, names, "left_semi")
         gone = named.unionByName(gone.where(F.col(quote(names[0])).isNull())) if table.nullable_keys else named
-    parts = [frame.select(CHANGE, VERSION, TIME, "_fk_row.*") for frame in (mine, gone)]
+    parts = [frame.select(CHANGE, VERSION, TIME, "_fk_row.*") for frame in (of_batch, gone)]
     return parts[0].unionByName(parts[1])
 
 
 def _removed(
-    runner: Runner, removals: Removals, keys: Sequence[tuple[str, str]], batch: int, told: Mapping[str, Any]
+    runner: Runner, removals: Removals, keys: Sequence[tuple[str, str]], batch: int, metadata: Mapping[str, Any]
 ) -> DataFrame:
     """Returns the keys that a run removed from the result for a batch, from the messages right after that run.
 
-    Without a commit of messages, which a run that died had made, they are those that the run had read; `told` is the
-    user metadata of the commit of the result.
+    If the run has no commit of messages, because an earlier run that died had made it, they are the messages that the
+    run had read. `metadata` is the user metadata of the commit of the result.
     """
-    history = _history(runner, removals.table, run_id=told["run_id"])
-    version = history[-1][0] if history else told.get("rows", {}).get(removals.table)
+    history = _history(runner, removals.table, run_id=metadata["run_id"])
+    version = history[-1][0] if history else metadata.get("rows", {}).get(removals.table)
     if version is None:
         return empty(runner.session, keys)
     messages = runner.session.read.format("delta").option("versionAsOf", version)

@@ -44,18 +44,18 @@ def changes(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, batch: int) -> Hel
     if table is None or "://" in path:
         raise LeftToSpark("the result is not on a disk")
     version = DeltaLogs().version(path) or 0
-    found = [
+    of_batch = [
         commit
         for commit in commits(path, range(version + 1))
         if commit.stage == kind.result_stage and batch in parse_batches(commit.batches)[0]
     ]
     written = ledger.state(kind.result_stage, batch).versions.get(f"{name} written")
-    wanted = {commit.version for commit in found} | ({written} if written is not None else set())
-    refuse_gone(batch, [one for one in wanted if not are_kept(f"{path}@{one}..{one}")], name, path)
-    told = [(CHANGE, pa.string()), (VERSION, pa.int64()), (TIME, pa.timestamp("us", "UTC"))]
-    schema = pa.schema([*told, *(table.schema.field(one) for one in layout[name].names)])
+    versions = {commit.version for commit in of_batch} | ({written} if written is not None else set())
+    refuse_gone(batch, [v for v in versions if not are_kept(f"{path}@{v}..{v}")], name, path)
+    of_change = [(CHANGE, pa.string()), (VERSION, pa.int64()), (TIME, pa.timestamp("us", "UTC"))]
+    schema = pa.schema([*of_change, *(table.schema.field(column) for column in layout[name].names)])
     with leaving_errors():
-        parts = [_of_commit(path, layout, name, commit, batch, schema, sizes) for commit in found]
+        parts = [_of_commit(path, layout, name, commit, batch, schema, sizes) for commit in of_batch]
     return HeldRows(pa.concat_tables([schema.empty_table(), *parts]))
 
 
@@ -66,19 +66,19 @@ def _of_commit(
     feed = plain_feed(f"{path}@{commit.version}..{commit.version}")
     if feed is None:
         raise LeftToSpark(f"the changes of version {commit.version} are read by Delta only")
-    rows, kinds = _rows(feed, schema.names[3:], sizes)
+    rows, change_types = _rows(feed, schema.names[3:], sizes)
     table = layout[name]
     identity = table.identity or table.keys
     if any(pa.types.is_floating(rows.schema.field(key).type) for key in identity):
         raise LeftToSpark("keys with floating-point numbers are compared by Spark")
-    ours = [one for one in table.names if one.startswith("_fk_") and one not in identity]
+    own_columns = [column for column in table.names if column.startswith("_fk_") and column not in identity]
     pairs: dict[Any, list[int | None]] = {}
-    for i, (key, kind) in enumerate(zip(_values(rows, identity), kinds, strict=True)):
+    for i, (key, change_type) in enumerate(zip(_values(rows, identity), change_types, strict=True)):
         pair = pairs.setdefault(key, [None, None])
-        place = 0 if kind in _NEW else 1
-        if kind in (*_NEW, *_OLD) and pair[place] is None:
+        place = 0 if change_type in _NEW else 1
+        if change_type in (*_NEW, *_OLD) and pair[place] is None:
             pair[place] = i
-    marks = _values(rows, ours)
+    marks = _values(rows, own_columns)
     batches = rows[s.BATCH].to_pylist()
     span = parse_batches(commit.batches)[0]
     chosen: list[tuple[int, str]] = []
@@ -94,7 +94,7 @@ def _of_commit(
     at = _committed_at(path, commit.version)
     picked = rows.take(pa.array([i for i, _ in chosen], pa.int64()))
     columns = [
-        pa.array([kind for _, kind in chosen], pa.string()),
+        pa.array([change_type for _, change_type in chosen], pa.string()),
         pa.repeat(pa.scalar(commit.version, pa.int64()), len(chosen)),
         pa.repeat(pa.scalar(at, pa.int64()), len(chosen)).cast(schema.field(TIME).type),
         *picked.columns,
@@ -105,22 +105,22 @@ def _of_commit(
 def _rows(feed: PlainFeed, names: Sequence[str], sizes: Sizes) -> tuple[pa.Table, list[str]]:
     """Returns the rows of a feed with some columns, and the kind of change of each."""
     stored = T.StructType.fromJson(dict(feed.schema))
-    wanted = [stored[name] for name in names]
+    fields = [stored[name] for name in names]
     parts: list[pa.Table] = []
-    kinds: list[str] = []
+    change_types: list[str] = []
     number = 0
     for part in feed.parts:
         indices = _indices(part)
         number += len(indices)
         if number > sizes.batch_rows:
             raise LeftToSpark(f"the runs changed {number:,} rows")
-        schema = T.StructType([*wanted, *([] if part.kind else [T.StructField(CHANGE, T.StringType())])])
+        schema = T.StructType([*fields, *([] if part.kind else [T.StructField(CHANGE, T.StringType())])])
         rows = rows_at(part.file, indices, schema)
         if rows is None:
             raise LeftToSpark("a file of changes is read by Spark only")
-        kinds += [part.kind] * len(rows) if part.kind else rows[CHANGE].to_pylist()
+        change_types += [part.kind] * len(rows) if part.kind else rows[CHANGE].to_pylist()
         parts.append(rows.select([*names]))
-    return pa.concat_tables(parts).combine_chunks(), kinds
+    return pa.concat_tables(parts).combine_chunks(), change_types
 
 
 def _indices(part: FeedPart) -> BitMap64:

@@ -18,7 +18,7 @@ def empty(session: SparkSession, columns: Sequence[tuple[str, str]]) -> DataFram
 
     Unlike `createDataFrame` it starts no Python worker.
     """
-    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns)
+    nulls = ", ".join(f"CAST(NULL AS {dtype}) AS {quote(name)}" for name, dtype in columns)
     return session.sql(f"SELECT {nulls} LIMIT 0")  # the planner of Spark removes joins with a LIMIT of 0
 
 
@@ -50,7 +50,7 @@ def join_by_key(left: DataFrame, right: DataFrame, keys: Sequence[str], how: str
     if not nullable:
         return left.join(right, [*keys], how)
     # Spark compares structs field by field, and takes null fields as equal.
-    packed = [one.withColumn("_fk_key", F.struct(*map(quote, keys))).drop(*keys) for one in (left, right)]
+    packed = [frame.withColumn("_fk_key", F.struct(*map(quote, keys))).drop(*keys) for frame in (left, right)]
     joined = packed[0].join(packed[1], "_fk_key", how)
     return joined.select("_fk_key.*", *[quote(name) for name in joined.columns if name != "_fk_key"])
 
@@ -61,7 +61,8 @@ def marked(rows: DataFrame, mark: str, keys: Iterable[DataFrame], *, nullable: b
     Args:
         rows: the rows.
         mark: the name of the column.
-        keys: frames of distinct keys; one whose columns the rows do not all have marks none, one without columns all.
+        keys: frames of distinct keys. A frame with a column that the rows lack marks no row, a frame
+            without columns marks all.
         nullable: as of `join_by_key`.
     """
     rows = rows.withColumn(mark, F.lit(False))
@@ -69,7 +70,7 @@ def marked(rows: DataFrame, mark: str, keys: Iterable[DataFrame], *, nullable: b
         if {*some.columns} <= {*rows.columns}:
             if not some.columns:  # what is due may change every row
                 return rows.withColumn(mark, F.lit(True))
-            told = some.withColumn("_fk_marks", F.lit(True))
-            rows = join_by_key(rows, told, some.columns, "left", nullable=nullable)
+            flagged = some.withColumn("_fk_marks", F.lit(True))
+            rows = join_by_key(rows, flagged, some.columns, "left", nullable=nullable)
             rows = rows.withColumn(mark, F.expr(f"{mark} OR COALESCE(_fk_marks, FALSE)")).drop("_fk_marks")
     return rows

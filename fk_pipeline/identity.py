@@ -91,25 +91,25 @@ def parse_batches(text: str) -> list[BatchRange]:
     return ranges
 
 
-def cut(wanted: BatchRange, known: Iterable[int], size: int) -> list[BatchRange]:
+def cut(whole: BatchRange, known: Iterable[int], size: int) -> list[BatchRange]:
     """Cuts a range into ranges of at most `size` known batches.
 
     >>> [str(r) for r in cut(BatchRange.of(0, 9), [1, 2, 3, 7, 9], 2)]
     ['1..2', '3..7', '9']
     """
-    inside = sorted(batch for batch in known if batch in wanted)
+    inside = sorted(batch for batch in known if batch in whole)
     if len(inside) <= size:
-        return [wanted]
+        return [whole]
     return [BatchRange.of(inside[i], inside[i : i + size][-1]) for i in range(0, len(inside), size)]
 
 
-def contiguous(wanted: Iterable[int], known: Sequence[int]) -> Iterator[BatchRange]:
-    """Yields the fewest ranges that cover `wanted` and no other *known* batch.
+def contiguous(batches: Iterable[int], known: Sequence[int]) -> Iterator[BatchRange]:
+    """Yields the fewest ranges that cover `batches` and no other *known* batch.
 
     >>> [str(r) for r in contiguous([1, 2, 9, 20], known=[1, 2, 5, 9, 20])]
     ['1..2', '9..20']
     """
-    chosen = set(wanted)
+    chosen = set(batches)
     run: list[int] = []
     for batch in sorted(chosen | set(known)):
         if batch in chosen:
@@ -134,17 +134,17 @@ def ranges_sql(column: str, batches: Iterable[int], known: Sequence[int] | None 
     """
     numbers = {int(batch) for batch in batches}
     apart = [n for n in (number + 1 for number in numbers) if n not in numbers]
-    found = contiguous(numbers, apart if known is None else known)
-    return f"COALESCE({' OR '.join(one.predicate(column) for one in found)}, FALSE)" if numbers else "FALSE"
+    ranges = contiguous(numbers, apart if known is None else known)
+    return f"COALESCE({' OR '.join(span.predicate(column) for span in ranges)}, FALSE)" if numbers else "FALSE"
 
 
-def passes(wanted: Iterable[int], known: Sequence[int], size: int) -> list[BatchRange]:
-    """Returns the fewest ranges that cover `wanted` and no other known batch, with at most `size` known batches each.
+def passes(batches: Iterable[int], known: Sequence[int], size: int) -> list[BatchRange]:
+    """Returns the fewest ranges that cover `batches` and no other known batch, with at most `size` known batches each.
 
     >>> [str(r) for r in passes([1, 2, 3, 9], known=[1, 2, 3, 5, 9], size=2)]
     ['1..2', '3', '9']
     """
-    return [part for whole in contiguous(wanted, known) for part in cut(whole, known, size)]
+    return [part for whole in contiguous(batches, known) for part in cut(whole, known, size)]
 
 
 class Side(str):

@@ -75,10 +75,10 @@ def query(
             why="fk.query writes a pipeline file into it",
             fix="write a pipeline file with this warehouse, and load it: fk.load(FILE)",
         )
-    if taken := [one for one in options or {} if one in _OWN]:
+    if taken := [option for option in options or {} if option in _OWN]:
         raise UsageError(f"options has {taken[0]!r}, which is a parameter of its own", fix=f"give {taken[0]}=...")
     document = {
-        "inputs": {str(one): _entry(str(one), given) for one, given in inputs.items()},
+        "inputs": {str(input_name): _entry(str(input_name), given) for input_name, given in inputs.items()},
         **({"key": [key] if isinstance(key, str) else list(key)} if key else {}),
         **(options or {}),
     }
@@ -136,7 +136,9 @@ class MaintainedQuery:
 
         self.pipeline.refuse_never_run()
         ledger, stage = self.pipeline.ledger(), self.pipeline.spec.definition.result_stage
-        runs = [(one.entry, batch, one) for batch in ledger.batches if (one := ledger.state(stage, batch).last)]
+        runs = [
+            (attempt.entry, batch, attempt) for batch in ledger.batches if (attempt := ledger.state(stage, batch).last)
+        ]
         _, batch, last = max(runs, key=lambda run: run[0], default=(0, -1, None))
         version = None if last is None else last.versions.get(f"{self._result} written")
         if version is None:  # it has written no rows, or a rebuild has
@@ -172,8 +174,8 @@ def _entry(name: str, given: Any) -> dict[str, Any]:
             '{"path": FOLDER, "format": FORMAT, "schema": COLUMNS, "key": COLUMN}',
         )
     named = ("path",) if "path" in given else ("pipeline", "table")  # with a path, table is a name in the records
-    places = {one: str(given[one]) for one in named if isinstance(given.get(one), (str, Path))}
-    return {**given, **{one: place if "://" in place else place_of(place) for one, place in places.items()}}
+    places = {key: str(given[key]) for key in named if isinstance(given.get(key), (str, Path))}
+    return {**given, **{key: place if "://" in place else place_of(place) for key, place in places.items()}}
 
 
 def _text(name: str, sql: str, document: Mapping[str, Any]) -> str:
@@ -181,7 +183,7 @@ def _text(name: str, sql: str, document: Mapping[str, Any]) -> str:
     lines = [_MARK, f"name: {_json(name)}", "kind: query"]
     for key, value in document.items():
         if key == "inputs":
-            lines += ["inputs:", *(f"  {_json(one)}: {_json(entry)}" for one, entry in value.items())]
+            lines += ["inputs:", *(f"  {_json(input_name)}: {_json(entry)}" for input_name, entry in value.items())]
         else:
             lines.append(f"{_json(key)}: {_json(value)}")
     return "\n".join([*lines, 'warehouse: "."', f"query: {literal_block(sql)}"]) + "\n"
@@ -195,7 +197,7 @@ def _json(value: Any) -> str:
 
 
 def _written(folder: Path, name: str, text: str) -> Path:
-    """Writes the pipeline file if it is right, in place of the one that was there; returns it.
+    """Writes the pipeline file if it is right, in place of the stored one; returns it.
 
     Raises:
         UsageError: another file is there, or it cannot be written.
@@ -206,13 +208,13 @@ def _written(folder: Path, name: str, text: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         draft.write_text(text, encoding="utf-8")
         _check(draft, name)
-        there = file.read_text(encoding="utf-8") if file.exists() else _MARK
-        if not there.startswith(_MARK):
+        stored = file.read_text(encoding="utf-8") if file.exists() else _MARK
+        if not stored.startswith(_MARK):
             raise UsageError(
                 f"{file} is there already, and was not written by fk.query",
                 fix=f"give the query another name: name=...; or load it: fk.load({str(file)!r})",
             )
-        if there != text:
+        if stored != text:
             draft.replace(file)
     except FkPipelineError:
         raise
@@ -233,5 +235,5 @@ def _check(draft: Path, name: str) -> None:
         load_spec(draft)
     except PipelineFileError as error:
         place = re.compile(rf"{re.escape(str(draft))}(:\d+)?")
-        what, where = (place.sub(f"fk.query {name!r}", one) for one in (error.what, error.where))
+        what, where = (place.sub(f"fk.query {name!r}", text) for text in (error.what, error.where))
         raise PipelineFileError(what, where=where, why=error.why, fix=error.fix) from None

@@ -147,9 +147,9 @@ class OpenPipeline:
         """
         from fk_pipeline.engine.behind import refuse
 
-        found, behind = self._discover(wait_seconds, now)
+        discovery, behind = self._discover(wait_seconds, now)
         refuse(self.spec, behind)
-        return found
+        return discovery
 
     def _discover(
         self, wait_seconds: float = 600.0, now: datetime | None = None, *, stopped: bool = False
@@ -168,11 +168,11 @@ class OpenPipeline:
             ledger.entries.refuse_upgraded()
             if ledger.files.known and not ledger.claim:
                 self.look()
-            found = discover(self.spec, ledger, self.zone, now, stopped=stopped)
-            lags = behind.lags(self.spec, ledger, found)
+            discovery = discover(self.spec, ledger, self.zone, now, stopped=stopped)
+            lags = behind.lags(self.spec, ledger, discovery)
             behind.reopen(ledger, lags)
             reopen_batches(self.spec, self._ledger, columns_to_add(self.spec, self._ledger), uuid.uuid4().hex[:12])
-            return found, lags
+            return discovery, lags
 
     def look(self) -> Discovery:
         """Returns what `discover` would record; records nothing.
@@ -183,9 +183,9 @@ class OpenPipeline:
         from fk_pipeline.engine.claim import check_unclaimed
         from fk_pipeline.engine.discovery import find
 
-        found = find(self.spec, self.ledger(), self.zone)
-        check_unclaimed(self.spec, self._ledger, found)
-        return found
+        discovery = find(self.spec, self.ledger(), self.zone)
+        check_unclaimed(self.spec, self._ledger, discovery)
+        return discovery
 
     def plan(self) -> Plan:
         """Returns what `run` without arguments would do, and why; explains an edited pipeline file. Needs no Spark.
@@ -197,12 +197,12 @@ class OpenPipeline:
         from fk_pipeline.engine.behind import refuse
         from fk_pipeline.plan import make_plan
 
-        found = self.look()
+        discovery = self.look()
         self._ledger.entries.refuse_upgraded()
-        refuse_missing(found, self.spec, self._ledger.files)
-        behind = self.behind(found)
+        refuse_missing(discovery, self.spec, self._ledger.files)
+        behind = self.behind(discovery)
         refuse(self.spec, behind)
-        return make_plan(self.spec, self._ledger, found, behind)
+        return make_plan(self.spec, self._ledger, discovery, behind)
 
     def due(self) -> dict[str, list[BatchId]]:
         """Returns the due batches per stage, without a discovery of new files."""

@@ -45,17 +45,17 @@ def is_exact(metadata: pq.FileMetaData, columns: Collection[str] | None = None) 
     if _OLD_CALENDAR in about or about.get(_WRITER, b"3").startswith((b"1.", b"2.")):
         return False
     stored = [metadata.schema.column(i) for i in range(len(metadata.schema))]
-    wide = [one.path for one in stored if one.physical_type == "INT96"]
+    wide = [column.path for column in stored if column.physical_type == "INT96"]
     return not any(columns is None or any(f"{path}.".startswith(f"{c}.") for c in columns) for path in wide)
 
 
-def is_alike(kind: T.DataType, alike: tuple[type[T.DataType], ...]) -> bool:
+def is_alike(dtype: T.DataType, alike: tuple[type[T.DataType], ...]) -> bool:
     """Returns whether Arrow reads a type as Spark does, given the types that have no fields (`ALIKE`)."""
-    if isinstance(kind, T.StructType) and T.DateType in alike:
-        return all(is_alike(field.dataType, alike) for field in kind.fields)
-    if isinstance(kind, T.StringType):
-        return kind == T.StringType()  # not with a collation, which Arrow would lose
-    return isinstance(kind, alike)
+    if isinstance(dtype, T.StructType) and T.DateType in alike:
+        return all(is_alike(field.dataType, alike) for field in dtype.fields)
+    if isinstance(dtype, T.StringType):
+        return dtype == T.StringType()  # not with a collation, which Arrow would lose
+    return isinstance(dtype, alike)
 
 
 def rows_at(path: str, indices: BitMap64, schema: T.StructType) -> pa.Table | None:
@@ -64,22 +64,22 @@ def rows_at(path: str, indices: BitMap64, schema: T.StructType) -> pa.Table | No
     Args:
         path: the file.
         indices: the indices (from 0) of the rows in the file.
-        schema: the columns; one that the file does not have is null.
+        schema: the columns; a column that the file does not have is null.
 
     Returns:
         The rows in the order of the file. None if Spark has to read them.
     """
-    wanted = to_arrow_schema(schema.toNullable(), timezone="UTC")
+    arrow_schema = to_arrow_schema(schema.toNullable(), timezone="UTC")
     if not all(is_alike(field.dataType, ALIKE_IN_OURS) for field in schema):
         return None
-    rows, start = [wanted.empty_table()], 0
+    rows, start = [arrow_schema.empty_table()], 0
     try:
         with pq.ParquetFile(path) as file:
-            if not is_exact(file.metadata, {*wanted.names}):
+            if not is_exact(file.metadata, {*arrow_schema.names}):
                 return None
-            there = {*file.schema_arrow.names}
-            columns = [name for name in wanted.names if name in there]
-            if {name.lower() for name in {*wanted.names} - there} & {name.lower() for name in there}:
+            stored = {*file.schema_arrow.names}
+            columns = [name for name in arrow_schema.names if name in stored]
+            if {name.lower() for name in {*arrow_schema.names} - stored} & {name.lower() for name in stored}:
                 return None  # Spark takes names in another case as equal
             size = at_once(file.metadata, DECODED_ROWS, DECODED_BYTES)
             for number in range(file.num_row_groups):
@@ -89,12 +89,12 @@ def rows_at(path: str, indices: BitMap64, schema: T.StructType) -> pa.Table | No
                     continue
                 for batch in file.iter_batches(size, [number], columns=columns, use_threads=False):
                     places = pa.array([at - start for at in indices & BitMap64(range(start, start + len(batch)))])
-                    rows.append(typed(batch, wanted).take(places.cast(pa.int64())))
+                    rows.append(typed(batch, arrow_schema).take(places.cast(pa.int64())))
                     start += len(batch)
     except DAMAGED:
         return None
-    found = pa.concat_tables(rows).combine_chunks()  # PySpark loses the rows after an empty chunk
-    return found if len(found) == len(indices) else None
+    table = pa.concat_tables(rows).combine_chunks()  # PySpark loses the rows after an empty chunk
+    return table if len(table) == len(indices) else None
 
 
 def rows_in(path: str) -> int | None:
@@ -112,14 +112,14 @@ def at_once(metadata: pq.FileMetaData, rows: int, size: int) -> int:
     return max(1, min(rows, size // max(1, width)))
 
 
-def typed(rows: pa.RecordBatch, wanted: pa.Schema) -> pa.Table:
-    """Returns rows of a file with the wanted columns and types; a column that the file does not have is null.
+def typed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    """Returns rows of a file with the columns and types of a schema; a column that the file does not have is null.
 
     Some writers store strings in a form that Arrow cannot filter: the rows must be typed before some are taken.
     """
-    there = {*rows.schema.names}
+    stored = {*rows.schema.names}
     columns = [
-        rows[field.name].cast(field.type) if field.name in there else pa.nulls(len(rows), field.type)
-        for field in wanted
+        rows[field.name].cast(field.type) if field.name in stored else pa.nulls(len(rows), field.type)
+        for field in schema
     ]
-    return pa.Table.from_arrays(columns, schema=wanted)
+    return pa.Table.from_arrays(columns, schema=schema)

@@ -61,20 +61,20 @@ def run_stages(
     if adopt:
         pipeline.adopt()
     tell, progress = tell or (lambda _: None), progress or (lambda *_: None)
-    found = _prepare(pipeline, ranges or (), tell, moment)
+    discovery = _prepare(pipeline, ranges or (), tell, moment)
     done: list[StageRun] = []
     if waive is not None:
         _waive(pipeline, chosen, ranges, waive)
     if ranges is not None:
         size = pipeline.spec.settings.max_batches_per_pass
-        parts = [part for wanted in ranges for part in cut(wanted, pipeline.ledger().batches, size)]
+        parts = [part for whole in ranges for part in cut(whole, pipeline.ledger().batches, size)]
         works = [(stage, part) for part in parts for stage in chosen]
         for number, (stage, part) in enumerate(works, start=1):
             work = Pass(stage, part, number, len(works))
             progress(work, None)
             done.append(pipeline.runner.run(stage, part))
             progress(work, done[-1])
-        _refuse_left_out(pipeline, found, ranges, done)
+        _refuse_left_out(pipeline, discovery, ranges, done)
         return done
     from fk_pipeline.plan import expected_passes
 
@@ -94,14 +94,14 @@ def run_stages(
     refused: list[FailedCheck] = []
     for stage in chosen:
         refusing = run_due(pipeline, stage, run_pass)
-        refused += [one for one in refusing if one not in refused]
+        refused += [check for check in refusing if check not in refused]
     if refused:
         from fk_pipeline.engine.failed_checks import check_failed
 
         stopped = check_failed(refused, pipeline.spec, pipeline.ledger())
         stopped.done = done
         raise stopped
-    _refuse_left_out(pipeline, found, None, done)
+    _refuse_left_out(pipeline, discovery, None, done)
     if pipeline.spec.register_ is not None and not done:  # a catalog in memory forgets it with its session
         pipeline.runner.register()
     return done
@@ -112,12 +112,12 @@ def _waive(pipeline: OpenPipeline, stages: Sequence[str], ranges: Sequence[Batch
     if not reason.strip():
         raise UsageError("--waive needs a reason", fix="say why the batch is good enough: it is recorded")
     ledger = pipeline.ledger()
-    wanted = [b for b in ledger.batches if ranges is None or any(b in some for some in ranges)]
-    failed = [one for stage in stages for one in ledger.checks.refusing(stage, wanted)]
+    requested = [b for b in ledger.batches if ranges is None or any(b in some for some in ranges)]
+    failed = [check for stage in stages for check in ledger.checks.refusing(stage, requested)]
     result = pipeline.spec.definition.result_stage
     if result in stages:  # which other pipelines may read
-        failed += [one for one in ledger.checks.of_table(result) if one.batch in (None, *wanted)]
-    ledger.checks.waive(dict.fromkeys(one for one in failed if one.may_be_waived), reason)
+        failed += [check for check in ledger.checks.of_table(result) if check.batch in (None, *requested)]
+    ledger.checks.waive(dict.fromkeys(check for check in failed if check.may_be_waived), reason)
 
 
 def chosen_stages(pipeline: OpenPipeline, stages: Iterable[str] | None) -> list[str]:
@@ -129,11 +129,11 @@ def chosen_stages(pipeline: OpenPipeline, stages: Iterable[str] | None) -> list[
     known = pipeline.spec.definition.stage_names
     if stages is None:
         return list(known)
-    asked = {name.strip() for name in stages}
-    unknown = sorted(asked.difference(known))
+    requested = {name.strip() for name in stages}
+    unknown = sorted(requested.difference(known))
     if unknown:
         raise UsageError(f"there is no stage {unknown[0]!r}", fix=f"stages are {', '.join(known)}")
-    return [stage for stage in known if stage in asked]
+    return [stage for stage in known if stage in requested]
 
 
 def _moment(pipeline: OpenPipeline, now: datetime | str) -> datetime:
@@ -165,16 +165,16 @@ def _prepare(
     from fk_pipeline.engine.withdrawal import empty_batches, restore
 
     pipeline.check_fingerprints()
-    found = pipeline.discover(now=now)
-    alone = [one.first for one in ranges if one.first == one.last]
-    empty = empty_batches(pipeline.spec, pipeline.ledger(), alone, "nothing was run")
-    for notice in [*map(str, found.notices), *empty]:
+    discovery = pipeline.discover(now=now)
+    single = [span.first for span in ranges if span.first == span.last]
+    empty = empty_batches(pipeline.spec, pipeline.ledger(), single, "nothing was run")
+    for notice in [*map(str, discovery.notices), *empty]:
         tell(notice)
-    for batch in alone:
+    for batch in single:
         if batch in pipeline.ledger().files.removed:
             restore(pipeline.spec, pipeline.ledger(), pipeline.look(), batch)
     finish(pipeline)
-    return found
+    return discovery
 
 
 def finish(pipeline: OpenPipeline) -> None:
@@ -232,7 +232,7 @@ def run_due(
 
 
 def _refuse_left_out(
-    pipeline: OpenPipeline, found: Discovery, ranges: Sequence[BatchRange] | None, done: Sequence[StageRun]
+    pipeline: OpenPipeline, discovery: Discovery, ranges: Sequence[BatchRange] | None, done: Sequence[StageRun]
 ) -> None:
     """Refuses files that the discovery of a run left out, if the run was about their batches.
 
@@ -242,7 +242,7 @@ def _refuse_left_out(
     from fk_pipeline.engine.discovery import refuse_waiting
 
     try:
-        refuse_waiting(found, pipeline.spec, ranges)
+        refuse_waiting(discovery, pipeline.spec, ranges)
     except HeldBackError as error:
         error.done = done
         raise

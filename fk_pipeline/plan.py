@@ -60,13 +60,13 @@ class Plan:
         return sum(len(stage.why) for stage in self.stages)
 
 
-def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iterable[Lag] = ()) -> Plan:
+def make_plan(spec: PipelineSpec, ledger: Ledger, discovery: Discovery, behind: Iterable[Lag] = ()) -> Plan:
     """Returns the plan.
 
     Args:
         spec: the pipeline.
         ledger: its ledger as it is.
-        found: the outcome of a discovery that records nothing.
+        discovery: the outcome of a discovery that records nothing.
         behind: the tables that differ from the ledger.
     """
     adds = columns_to_add(spec, ledger)
@@ -78,14 +78,14 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
     again: dict[str, dict[int, str]] = due_by(behind)
     for stage, why_again in to_read_again(spec, ledger, adds).items():
         again[stage] = why_again | again.get(stage, {})
-    due = _due(ledger, found, again)
+    due = _due(ledger, discovery, again)
     known = sorted({*ledger.batches, *(batch for why in due.values() for batch in why)})
-    estimate = _Estimate(ledger, found, due)
+    estimate = _Estimate(ledger, discovery, due)
     brought = {name: estimate.of(name, why) for name, why in due.items()}
     ahead: Mapping[str, Forecast] = {}
     if spec.definition.forecasts:
         brings = {name: number for name, number in brought.items() if due[name]}
-        ahead = loaded(spec.definition.forecasts)(spec, ledger, found.discovered, brings)
+        ahead = loaded(spec.definition.forecasts)(spec, ledger, discovery.discovered, brings)
     plans = []
     for definition in spec.definition.stages:
         name = definition.name
@@ -96,16 +96,17 @@ def make_plan(spec: PipelineSpec, ledger: Ledger, found: Discovery, behind: Iter
         ranges = tuple(passes(why, known, spec.settings.max_batches_per_pass))
         changes = brought[name]
         about = estimate.changed(why) if definition.index else changes
-        wanted, named = spec.settings.strategy_of(name), _nameable(spec, name, ledger)
-        choice = choose(definition, wanted, about, rows, indexed=indexed, nameable=named)
+        strategy, named = spec.settings.strategy_of(name), _nameable(spec, name, ledger)
+        choice = choose(definition, strategy, about, rows, indexed=indexed, nameable=named)
         forecast = ahead.get(name)
         if forecast is not None:
             changes, choice = forecast.changed_rows, Choice(FULL if forecast.full else INCREMENTAL, forecast.why)
         plans.append(StagePlan(name, why, ranges, files, changes, choice.strategy, choice.reason, forecast))
     topology, blocks = (
-        loaded(told)(spec) if told else None for told in (spec.definition.topology, spec.definition.blocks)
+        loaded(reference)(spec) if reference else None
+        for reference in (spec.definition.topology, spec.definition.blocks)
     )
-    return Plan(stale, fix, found, tuple(plans), spec.register_, topology, blocks)
+    return Plan(stale, fix, discovery, tuple(plans), spec.register_, topology, blocks)
 
 
 def _nameable(spec: PipelineSpec, stage: str, ledger: Ledger) -> int:
@@ -125,7 +126,7 @@ def expected_passes(spec: PipelineSpec, ledger: Ledger, stages: Iterable[str]) -
 
 def _due(
     ledger: Ledger,
-    found: Discovery,
+    discovery: Discovery,
     again: Mapping[str, Mapping[int, str]],
     stages: Collection[str] | None = None,
 ) -> dict[str, dict[BatchId, str]]:
@@ -134,9 +135,9 @@ def _due(
     Stages that are not in `stages` have no batches.
     """
     removed = ledger.files.removed
-    fresh = [f for f in found.discovered if f.batch not in removed] + [f for _, f in ledger.files.unlisted()]
-    news = {(f.batch, f.side): "it has new files" for f in fresh}
-    news |= {(f.batch, f.side): "its files changed" for f in found.changed if f.batch not in removed}
+    fresh = [f for f in discovery.discovered if f.batch not in removed] + [f for _, f in ledger.files.unlisted()]
+    reasons = {(f.batch, f.side): "it has new files" for f in fresh}
+    reasons |= {(f.batch, f.side): "its files changed" for f in discovery.changed if f.batch not in removed}
     known = set(ledger.batches)
     due: dict[str, dict[BatchId, str]] = {}
     for stage, upstream_of in ledger.upstream.items():
@@ -145,7 +146,7 @@ def _due(
         for batch in sorted(known | {f.batch for f in fresh}):
             reason = ledger.due.why(stage, batch) if batch in known else "a new batch"
             if reason is None:
-                reason = next((news[batch, side] for side in sides if (batch, side) in news), None)
+                reason = next((reasons[batch, side] for side in sides if (batch, side) in reasons), None)
             reason = reason or again.get(stage, {}).get(batch)
             upstream = [up for up in upstream_of if batch in due[up]]
             if reason is None and upstream:
@@ -159,11 +160,13 @@ def _due(
 class _Estimate:
     """Estimates of rows, from the rows that earlier batches had per byte of a landing file and per changed row."""
 
-    def __init__(self, ledger: Ledger, found: Discovery, due: dict[str, dict[BatchId, str]]) -> None:
+    def __init__(self, ledger: Ledger, discovery: Discovery, due: dict[str, dict[BatchId, str]]) -> None:
         self.ledger, self.due, self.kind, removed = ledger, due, ledger.kind, ledger.files.removed
-        self._asking = [one.name for one in self.kind.tables if one.name == one.stage and one.role is Role.MESSAGES]
+        self._asking = [
+            table.name for table in self.kind.tables if table.name == table.stage and table.role is Role.MESSAGES
+        ]
         self.new: dict[tuple[int, Side], dict[str, LandedFile]] = {}
-        for file in (*found.discovered, *found.changed):
+        for file in (*discovery.discovered, *discovery.changed):
             if file.batch not in removed:
                 self.new.setdefault((file.batch, file.side), {})[file.path] = file
 
@@ -185,7 +188,7 @@ class _Estimate:
         table = self.kind.table(stage)
         if table.of is not None:
             return self._log_rows(self.kind.input(table.of).stage, batch)
-        if table.role is Role.RESULT and not any(batch in self.due[one] for one in self._asking):
+        if table.role is Role.RESULT and not any(batch in self.due[name] for name in self._asking):
             return self._responses(batch)
         changed = [self._log_rows(log, batch) for log in self.ledger.inputs]
         if not changed:  # what is read where it lies is not counted

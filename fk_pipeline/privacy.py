@@ -47,13 +47,13 @@ def mask_of(spec: PipelineSpec, ledger: Ledger, names: Collection[str]) -> Mask:
     def hashed(sql: str) -> str:
         return f"LEFT(SHA2(CONCAT({salt}, {sql}), 256), {DIGITS})"
 
-    def masked(sql: str, name: str, kind: T.DataType) -> str:
+    def masked(sql: str, name: str, dtype: T.DataType) -> str:
         if name in names:
             return f"CONCAT('sensitive:', {hashed(f'CAST({sql} AS STRING)')})"
-        if isinstance(kind, T.BinaryType):
+        if isinstance(dtype, T.BinaryType):
             return f"UNHEX({hashed(f'HEX({sql})')})"
-        if isinstance(kind, T.StructType):
-            fields = [f"{masked(f'{sql}.{quote(f.name)}', f.name, f.dataType)} AS {quote(f.name)}" for f in kind]
+        if isinstance(dtype, T.StructType):
+            fields = [f"{masked(f'{sql}.{quote(f.name)}', f.name, f.dataType)} AS {quote(f.name)}" for f in dtype]
             return f"IF({sql} IS NULL, NULL, STRUCT({', '.join(fields)}))"
         return sql
 

@@ -75,11 +75,11 @@ def reopen_quarantined(
     reopened: set[BatchId] = set()
     for origin, stage in ledger.kind.rejecting.items():
         if side is None or side == origin:
-            wanted = [b for b in ledger.batches if not batches or any(b in some for some in batches)]
-            counts = {b: ledger.state(stage, b).counts for b in wanted}
-            found = [b for b, those in counts.items() if any(those.get(name) for name in QUARANTINING)]
-            ledger.runs.reopen(stage, found, replay_id, AGAIN)
-            reopened.update(found)
+            requested = [b for b in ledger.batches if not batches or any(b in some for some in batches)]
+            counts = {b: ledger.state(stage, b).counts for b in requested}
+            quarantined = [b for b, those in counts.items() if any(those.get(name) for name in QUARANTINING)]
+            ledger.runs.reopen(stage, quarantined, replay_id, AGAIN)
+            reopened.update(quarantined)
     return sorted(reopened)
 
 
@@ -99,12 +99,12 @@ def correct(file: Path, spec: PipelineSpec, ledger: Ledger, gone: Collection[Lan
     """
     corrections, unchanged = _edited(file, spec, ledger)
     places = {(f.side, f.path) for f in gone}
-    for one in ledger.corrections.unknown(corrections):
-        refuse_folded(ledger, spec, one.batch)
-        if (one.side, one.path) in places:
+    for correction in ledger.corrections.unknown(corrections):
+        refuse_folded(ledger, spec, correction.batch)
+        if (correction.side, correction.path) in places:
             raise UsageError(
-                f"a record of {file} cannot be corrected: {one.path} is gone from the landing folder",
-                where=f"pipeline {spec.name}, batch {one.batch}",
+                f"a record of {file} cannot be corrected: {correction.path} is gone from the landing folder",
+                where=f"pipeline {spec.name}, batch {correction.batch}",
                 why="the batch cannot be read again without it. Nothing was stored",
                 fix="restore the file, or take its records out of this one",
             )
@@ -114,7 +114,7 @@ def correct(file: Path, spec: PipelineSpec, ledger: Ledger, gone: Collection[Lan
 
 def _edited(file: Path, spec: PipelineSpec, ledger: Ledger) -> tuple[list[Correction], int]:
     """Returns the corrections in a file, and the number of its records that were not edited."""
-    found: dict[tuple[Side, str, str], Correction] = {}
+    corrections: dict[tuple[Side, str, str], Correction] = {}
     unchanged = 0
     for where, record in _records(file):
         if not isinstance(record, dict) or not all(isinstance(record.get(name), str) for name in ("raw", "digest")):
@@ -124,15 +124,16 @@ def _edited(file: Path, spec: PipelineSpec, ledger: Ledger) -> tuple[list[Correc
         if digest_of(record["raw"]) == record["digest"]:
             unchanged += 1
             continue
-        one = _correction(record, where, spec, ledger)
-        if found.setdefault((one.side, one.path, one.digest), one).text != one.text:
+        correction = _correction(record, where, spec, ledger)
+        line = (correction.side, correction.path, correction.digest)
+        if corrections.setdefault(line, correction).text != correction.text:
             raise UsageError(
-                f"lines of {one.path} with one text are corrected to different ones",
+                f"lines of {correction.path} with one text are corrected to different ones",
                 where=where,
                 why="lines of a file with one text are read alike. Nothing was stored",
                 fix="correct them alike, or correct the landing file",
             )
-    return list(found.values()), unchanged
+    return list(corrections.values()), unchanged
 
 
 def _is_utf8(text: str) -> bool:
@@ -151,7 +152,7 @@ def _correction(record: dict[str, Any], where: str, spec: PipelineSpec, ledger: 
             why="no line is wrong: an expression of select fails on the two rows. Nothing was stored",
             fix="let the source send one of the rows anew, or edit select",
         )
-    side = next((one for one in spec.sides if one == record.get("side")), None)
+    side = next((name for name in spec.sides if name == record.get("side")), None)
     batch = str(record.get("batch"))
     file = str(record.get("file"))
     landed = ledger.files.called(file, int(batch), side) if side is not None and batch.isdecimal() else None

@@ -40,20 +40,20 @@ def quarantined_records(
     """
     where: list[RowTest] = []
     if batches:
-        kind = rows.schema.field(s.BATCH).type
-        where.append(AnyTest(tuple(between(s.BATCH, int(some.first), int(some.last), kind) for some in batches)))
+        dtype = rows.schema.field(s.BATCH).type
+        where.append(AnyTest(tuple(between(s.BATCH, int(some.first), int(some.last), dtype) for some in batches)))
     if side is not None:
         where.append(ConstantTest(s.SIDE, "equal", pa.scalar(str(side)), str(side)))
     columns = [s.BATCH, s.SIDE, s.FILE, s.LINE, s.REASON, s.RAW]
     with leaving_errors():
-        found = rows.read(Wanted(columns, where)).rename_columns(["batch", "side", "file", "line", "reason", "raw"])
+        records = rows.read(Wanted(columns, where)).rename_columns(["batch", "side", "file", "line", "reason", "raw"])
         folder = spec.location("") + "/"
-        files = [None if file is None else file.removeprefix(folder) for file in found["file"].to_pylist()]
-        digests = [None if raw is None else digest_of(raw) for raw in found["raw"].to_pylist()]
-    place = found.column_names.index("file")
-    found = found.set_column(place, "file", pa.array(files, pa.string()))
-    found = found.append_column("digest", pa.array(digests, pa.string()))
-    return ordered(found, [(name, False) for name in _ORDER])
+        files = [None if file is None else file.removeprefix(folder) for file in records["file"].to_pylist()]
+        digests = [None if raw is None else digest_of(raw) for raw in records["raw"].to_pylist()]
+    place = records.column_names.index("file")
+    records = records.set_column(place, "file", pa.array(files, pa.string()))
+    records = records.append_column("digest", pa.array(digests, pa.string()))
+    return ordered(records, [(name, False) for name in _ORDER])
 
 
 def refuse_no_origin(spec: PipelineSpec, side: str | None) -> None:
@@ -79,8 +79,8 @@ def reasons_of(records: pa.Table) -> list[dict[str, Any]]:
     """Returns the number of records per side and reason, the most frequent ones first."""
     counted = Counter(zip(records["side"].to_pylist(), records["reason"].to_pylist(), strict=True))
 
-    def place(one: tuple[tuple[str, str], int]) -> tuple[int, bytes, bytes]:
-        (side, reason), number = one
+    def place(entry: tuple[tuple[str, str], int]) -> tuple[int, bytes, bytes]:
+        (side, reason), number = entry
         return -number, side.encode(), reason.encode()
 
     return [

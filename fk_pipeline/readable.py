@@ -198,8 +198,8 @@ class ReadablePipeline(OpenPipeline):
         elif side not in (None, Side.RIGHT):
             why = "only a query has inputs to choose from"
             raise UsageError(f"--input {side}: {why}", where=str(self.spec.file), fix="leave it out")
-        found: AnyImpact = _answer(self, kind.impact_here, kind.impact, told, *args)
-        return found
+        impact: AnyImpact = _answer(self, kind.impact_here, kind.impact, told, *args)
+        return impact
 
     def quarantined(self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None) -> DataFrame:
         """Returns records of the quarantine, all or some: see `fk_pipeline.quarantine.quarantined_records`."""
@@ -261,7 +261,7 @@ class ReadablePipeline(OpenPipeline):
 
 
 def _refuse_unknown(name: str, tables: Iterable[Any]) -> None:
-    names = [*(one.name for one in tables), *LEDGER_TABLES]
+    names = [*(table.name for table in tables), *LEDGER_TABLES]
     if name not in names:
         raise UsageError(f"there is no table {name!r}", fix=f"tables are {', '.join(names)}")
 

@@ -60,7 +60,7 @@ def stored(spec: PipelineSpec, sizes: Sizes, name: str) -> Relation:
     return _checked(spec, name, HereTable.of(DeltaLogs(), f"{spec.home}/{name}", sizes))
 
 
-def _checked(spec: PipelineSpec, name: str, found: Relation | None) -> Relation:
+def _checked(spec: PipelineSpec, name: str, rows: Relation | None) -> Relation:
     """Returns rows with the columns that the pipeline file says, in its order; none if there is no table.
 
     Raises:
@@ -68,11 +68,11 @@ def _checked(spec: PipelineSpec, name: str, found: Relation | None) -> Relation:
     """
     layout: Layout = loaded(spec.definition.declared_layout)(spec)
     names = layout[name].names
-    if found is None:
-        return NoRows(pa.schema([(column, _KNOWN.get(kind, pa.null())) for column, kind in layout[name].columns]))
-    if {*names} != {*found.schema.names}:
+    if rows is None:
+        return NoRows(pa.schema([(column, _KNOWN.get(dtype, pa.null())) for column, dtype in layout[name].columns]))
+    if {*names} != {*rows.schema.names}:
         raise LeftToSpark("the table has other columns than the pipeline file says")
-    return _InOrder(found, pa.schema([found.schema.field(column) for column in names]))
+    return _InOrder(rows, pa.schema([rows.schema.field(column) for column in names]))
 
 
 class _InOrder:
@@ -81,8 +81,8 @@ class _InOrder:
     def __init__(self, rows: Relation, schema: pa.Schema) -> None:
         self._rows, self.schema = rows, schema
 
-    def read(self, wanted: Wanted) -> pa.Table:
-        return self._rows.read(wanted)
+    def read(self, requested: Wanted) -> pa.Table:
+        return self._rows.read(requested)
 
 
 def result_in_order(rows: Relation, spec: PipelineSpec) -> pa.Table:
@@ -110,7 +110,7 @@ def order_of(text: str, columns: Sequence[str]) -> Order:
     Raises:
         UsageError: it is none.
     """
-    found = []
+    order = []
     for part in text.split(","):
         words = part.split()
         direction = words[1].lower() if len(words) > 1 else "asc"
@@ -118,8 +118,8 @@ def order_of(text: str, columns: Sequence[str]) -> Order:
             raise UsageError(
                 f"{part.strip()!r} is no order", fix="columns, each with DESC if it descends: --order-by 'a, b DESC'"
             )
-        found.append((column_of(words[0], columns), direction == "desc"))
-    return found
+        order.append((column_of(words[0], columns), direction == "desc"))
+    return order
 
 
 def column_of(name: str, columns: Sequence[str]) -> str:
@@ -128,7 +128,7 @@ def column_of(name: str, columns: Sequence[str]) -> str:
     Raises:
         UsageError: there is none.
     """
-    found = next((one for one in columns if one.lower() == name.strip("` ").lower()), None)
-    if found is None:
+    match = next((column for column in columns if column.lower() == name.strip("` ").lower()), None)
+    if match is None:
         raise UsageError(f"there is no column {name.strip()!r}", fix=f"columns are {', '.join(columns)}")
-    return found
+    return match

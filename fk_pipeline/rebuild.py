@@ -93,7 +93,7 @@ class Rebuild:
         self.session, self.spec, self.ledger, self.zone, self.source = session, spec, ledger, zone, source
         self.sizes, self.forget = sizes, forget
         self.kind = spec.definition
-        self.asked = None if stages is None else tuple(stages)
+        self.requested = None if stages is None else tuple(stages)
 
     def run(self, progress: RebuildProgress) -> list[StageRebuild]:
         """Builds the new tables and swaps them in; if anything fails before the swap, the tables stay as they were.
@@ -149,19 +149,19 @@ class Rebuild:
             swap_in(self.session, self.spec, self.ledger, layout, check)
         except Exception:
             check()
-            if self.source is not Source.LANDING or self.asked not in (None, self.kind.stage_names):
+            if self.source is not Source.LANDING or self.requested not in (None, self.kind.stage_names):
                 raise
 
     def _refuse_what_stays_damaged(self, stages: tuple[str, ...]) -> None:
         """Refuses a rebuild after which a damaged table would be read or stay damaged."""
-        anew = {name for stage in stages for name in self.kind.written_by(stage)}
+        rebuilt = {name for stage in stages for name in self.kind.written_by(stage)}
         if self.source is not Source.LANDING:
-            anew -= {*self.kind.with_role(Role.LOG)}
+            rebuilt -= {*self.kind.with_role(Role.LOG)}
         elif stages == self.kind.stage_names:
-            anew |= {*self.kind.with_role(Role.REJECTED)}
-        found = damages(self.spec)
-        if any(one.table not in anew for one in found):
-            raise damage_error(found, self.spec, self.zone)
+            rebuilt |= {*self.kind.with_role(Role.REJECTED)}
+        damaged = damages(self.spec)
+        if any(damage.table not in rebuilt for damage in damaged):
+            raise damage_error(damaged, self.spec, self.zone)
 
     def _stages(self) -> tuple[str, ...]:
         stale = stale_parts(self.spec, self.ledger)
@@ -173,12 +173,12 @@ class Rebuild:
         if left_open and left_open["source"] == Source.LANDING and self.source is not Source.LANDING:
             why = "a rebuild from the landing files died while it was swapped in, and cannot be finished any more"
             self._refuse(NeededRebuild.of_all(self.kind), why)
-        asked = self.kind.rebuilds(self.source) if self.asked is None else self.asked
-        chosen = self.kind.downstream([*asked, *begun])
+        requested = self.kind.rebuilds(self.source) if self.requested is None else self.requested
+        chosen = self.kind.downstream([*requested, *begun])
         if needed is not None:
             if needed.source is Source.LANDING and self.source is not Source.LANDING:
                 self._refuse(needed, f"changelogs cannot tell what {self._names(stale)} would have made of the files")
-            if self.asked is not None and not set(needed.stages) <= set(chosen):
+            if self.requested is not None and not set(needed.stages) <= set(chosen):
                 self._refuse(needed, f"{self._names(stale)} was edited, and more stages depend on it")
             chosen = self.kind.downstream([*chosen, *needed.stages])
         if self.ledger.folds.on_all_sides:  # messages of folded batches are not stored: rebuild those that are read
@@ -187,10 +187,10 @@ class Rebuild:
                 if stage in chosen:
                     chosen = self.kind.downstream([*chosen, *(messages & {*self.kind.stage(stage).upstream})])
         if self.source is Source.CHANGELOG:
-            for one in self.kind.logged:
-                derived = {f"{one.name}.where", *(one.derived_as(column) for column in one.derives(self.spec))}
-                for part in (derived | {*one.computed(self.spec).values()}) & {*stale}:
-                    self._refuse_lost_lines(one, part)
+            for input_ in self.kind.logged:
+                derived = {f"{input_.name}.where", *(input_.derived_as(column) for column in input_.derives(self.spec))}
+                for part in (derived | {*input_.computed(self.spec).values()}) & {*stale}:
+                    self._refuse_lost_lines(input_, part)
         return chosen
 
     @staticmethod
@@ -221,14 +221,14 @@ class Rebuild:
 
     def _refuse_to_forget(self, stages: tuple[str, ...]) -> None:
         """Refuses a rebuild that would take from the result what is not kept any more, unless that was agreed."""
-        read_anew = stages if self.source is Source.LANDING else ()
-        for one in self.kind.logged:
-            horizon = None if one.stage in read_anew else self.ledger.folds.horizon(one.stage)
+        read_again = stages if self.source is Source.LANDING else ()
+        for input_ in self.kind.logged:
+            horizon = None if input_.stage in read_again else self.ledger.folds.horizon(input_.stage)
             if horizon is None or self.forget:
                 continue
             raise StateError(
-                f"rows of the result are made of rows of the {one.name} side that are not kept any more: the pipeline "
-                f"goes back to {horizon}",
+                f"rows of the result are made of rows of the {input_.name} side that are not kept any more: "
+                f"the pipeline goes back to {horizon}",
                 where=str(self.spec.file),
                 why="this rebuild would leave these rows without them; nothing was changed",
                 fix=f"fk-pipeline rebuild {self.spec.file} --from {Source.LANDING}, if the files are still there; or "
@@ -240,7 +240,10 @@ class Rebuild:
             return
         if tables_without_ledger(self.spec, self.ledger):
             self._refuse_batches_without_files()
-        removed, sides = self.ledger.files.removed, {one.name for one in self.kind.logged if one.stage in stages}
+        removed, sides = (
+            self.ledger.files.removed,
+            {input_.name for input_ in self.kind.logged if input_.stage in stages},
+        )
         listed = [f for f in self.ledger.files.known.values() if f.batch not in removed and f.side in sides]
         foreign = [f for f in listed if not is_of_format(f.path, self.spec.side(f.side))]
         if foreign:
@@ -257,9 +260,9 @@ class Rebuild:
         versions = [f for f in listed if self.spec.side(f.side).format == "delta"]
         gone += [f for f in versions if not are_kept(self.spec.location(f.path))]
         if gone:
-            found = damages(self.spec)
-            if found:  # a rebuild from the changelogs may not be possible either
-                raise damage_error(found, self.spec, self.zone)
+            damaged = damages(self.spec)
+            if damaged:  # a rebuild from the changelogs may not be possible either
+                raise damage_error(damaged, self.spec, self.zone)
             raise StateError(
                 f"{len(gone)} landing file(s) are gone, the first: {gone[0].path}",
                 where=str(self.spec.file),
@@ -270,8 +273,8 @@ class Rebuild:
 
     def _refuse_what_is_behind(self, stages: tuple[str, ...]) -> None:
         """Refuses a rebuild that reads state which only a larger rebuild repairs; changelogs are used as they are."""
-        made_anew = [name for stage in stages for name in self.kind.written_by(stage)]
-        refuse(self.spec, lags(self.spec, self.ledger), [*made_anew, *self.kind.with_role(Role.LOG)])
+        replaced = [name for stage in stages for name in self.kind.written_by(stage)]
+        refuse(self.spec, lags(self.spec, self.ledger), [*replaced, *self.kind.with_role(Role.LOG)])
 
     def _refuse_batches_without_files(self) -> None:
         """Refuses a rebuild after the ledger was lost, if the changelogs have batches without landing files."""
@@ -328,9 +331,9 @@ class Rebuild:
         known = self.ledger.batches
         if from_log and self._keeps_only_a_log(stage):  # the log is written as a whole
             return []
-        asks = [one for one in self.ledger.checks.failed() if one.remedy == AGREEMENT and one.stage == stage]
-        asked = {one.batch for one in asks}  # a rebuild does not approve these batches
-        chosen = [batch for batch in known if batch not in asked]
+        checks = [check for check in self.ledger.checks.failed() if check.remedy == AGREEMENT and check.stage == stage]
+        unapproved = {check.batch for check in checks}  # a rebuild does not approve these batches
+        chosen = [batch for batch in known if batch not in unapproved]
         if from_log and self.kind.side_of(stage):
             chosen = [batch for batch in chosen if self.ledger.state(stage, batch).attempts]
         return passes(chosen, known, self.spec.settings.max_batches_per_pass)
@@ -349,10 +352,10 @@ class Rebuild:
 
     def _built(self, stage: str, warehouse: Warehouse, layout: Layout, seconds: float) -> StageRebuild:
         written = layout.of(*self.kind.written_by(stage))
-        found = [table for table in written if warehouse.version(table.name) is not None]
+        tables = [table for table in written if warehouse.version(table.name) is not None]
         if stage == self.kind.result_stage and warehouse.version(s.QUARANTINE) is not None:
-            found.append(layout[s.QUARANTINE])
-        return StageRebuild(stage, {table.name: warehouse.rows([table]) for table in found}, round(seconds, 3))
+            tables.append(layout[s.QUARANTINE])
+        return StageRebuild(stage, {table.name: warehouse.rows([table]) for table in tables}, round(seconds, 3))
 
     def _given_up(self, error: Exception) -> StateError:
         return StateError(

@@ -170,12 +170,12 @@ def require_s3(paths: Iterable[str], settings: Settings, environment: Mapping[st
     Raises:
         EnvironmentNotFit: a path is in S3, and neither the settings nor the set-up provide the JARs for it.
     """
-    wanted = next((path for path in paths if is_s3(path)), None)
+    in_s3 = next((path for path in paths if is_s3(path)), None)
     remote = remote_of(environment) or _running() is not None
-    if wanted is None or remote or any(name in settings.spark for name in BRINGING) or s3_jar_paths():
+    if in_s3 is None or remote or any(name in settings.spark for name in BRINGING) or s3_jar_paths():
         return
     raise EnvironmentNotFit(
-        "the JARs with which Spark reaches S3 are not there", where=wanted, fix=f"run {S3_FETCH_COMMAND}"
+        "the JARs with which Spark reaches S3 are not there", where=in_s3, fix=f"run {S3_FETCH_COMMAND}"
     )
 
 
@@ -188,14 +188,14 @@ def _tell_on_stderr(text: str) -> None:
 def start_session(
     settings: Settings | None = None,
     environment: Mapping[str, str] = os.environ,
-    told: Callable[[str], None] = _tell_on_stderr,
+    tell: Callable[[str], None] = _tell_on_stderr,
 ) -> SparkSession:
     """Returns the running session, or a new one.
 
     Args:
         settings: the Spark settings of the pipelines.
         environment: the environment variables.
-        told: called with a line if there is a warm Spark of the user: whether it is used, and why not.
+        tell: called with a line if there is a warm Spark of the user: whether it is used, and why not.
 
     Raises:
         EnvironmentNotFit: Java or the Delta JARs are missing, the running session has no Delta, or there is no Spark at
@@ -216,14 +216,14 @@ def start_session(
     if not is_classic():
         warm = choose(environment, comparable_conf(settings, environment), warm_sparks())
         if warm.said:
-            told(warm.said)
+            tell(warm.said)
         if warm.address:
             try:
                 return _connected(warm.address, warm.settings)
             except Exception as error:
                 if not is_lost(error):
                     raise
-                told(f"the warm Spark at {warm.address} has ended meanwhile; Spark starts in this process.")
+                tell(f"the warm Spark at {warm.address} has ended meanwhile; Spark starts in this process.")
     return _started(settings, environment)
 
 

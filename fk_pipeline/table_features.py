@@ -1,7 +1,7 @@
 """Decides what can be done with a Delta table that somebody has upgraded, by the features in its protocol.
 
 Spark reads and writes a table of any feature that it knows. delta-rs, which opens every table and alone writes the
-ledger, knows fewer, and each release others: so it is asked with an empty table of the same features (`_can`).
+ledger, knows fewer, and each release others: so an empty table with the same features shows it (`_can`).
 """
 
 from __future__ import annotations
@@ -95,9 +95,11 @@ class Protocol:
     @classmethod
     def of(cls, table: DeltaTable) -> Protocol:
         """Returns the protocol of an opened table."""
-        told = table.protocol()
-        features = (told.reader_features, told.writer_features)
-        return cls(told.min_reader_version, told.min_writer_version, *(frozenset(some or ()) for some in features))
+        protocol = table.protocol()
+        features = (protocol.reader_features, protocol.writer_features)
+        return cls(
+            protocol.min_reader_version, protocol.min_writer_version, *(frozenset(some or ()) for some in features)
+        )
 
     @classmethod
     def in_action(cls, action: Mapping[str, Any]) -> Protocol:
@@ -121,8 +123,8 @@ class Protocol:
         legacy = {name for version, names in _LEGACY_WRITERS.items() if version <= self.writer for name in names}
         return self.of_reader | self.of_writer if self.writer >= _WITH_FEATURES else frozenset(legacy)
 
-    def alone(self, feature: str) -> Protocol:
-        """Returns the protocol of a table with one of the features only."""
+    def with_only(self, feature: str) -> Protocol:
+        """Returns the protocol of a table with one feature only."""
         of_reader = frozenset({feature} & {*self.of_reader, "columnMapping"})  # which is of both in older versions, too
         return Protocol(3 if of_reader else 1, _WITH_FEATURES, of_reader, frozenset({feature}))
 
@@ -143,7 +145,7 @@ def open_table(path: str, version: int | None = None, *, ledger: bool = False) -
         return DeltaTable(path, version=version, storage_options=storage.delta_options(path))
     except DeltaError as error:
         with suppress(*_DAMAGED):
-            protocol = next((found for _, found in _protocols(path)), None)
+            protocol = next((stored for _, stored in _protocols(path)), None)
             refused = None if protocol is None else refusal(path, protocol, Can.OPEN, ledger=ledger)
             if refused is not None:
                 raise refused from error
@@ -215,11 +217,11 @@ def without_row_numbers(error: Exception) -> StateError | None:
     Args:
         error: of Spark.
     """
-    found = _NO_NUMBERS.search(str(error))
-    if found is None:
+    match = _NO_NUMBERS.search(str(error))
+    if match is None:
         return None
     what = "has the feature icebergCompatV3, or another one with row tracking, and its rows have no numbers"
-    return _unfit(found[1], what, f"SET TBLPROPERTIES ('{ROW_TRACKING}' = 'true')")
+    return _unfit(match[1], what, f"SET TBLPROPERTIES ('{ROW_TRACKING}' = 'true')")
 
 
 def _unfit(path: str, what: str, change: str) -> StateError:
@@ -236,7 +238,7 @@ def beyond(protocol: Protocol, what: Can) -> list[str]:
     if protocol.features <= _BY_ALL or _can(protocol) >= what:
         return []
     each = sorted(protocol.features)
-    return [name for name in each if _can(protocol.alone(name)) < what] or each
+    return [name for name in each if _can(protocol.with_only(name)) < what] or each
 
 
 @cache
@@ -249,7 +251,7 @@ def _can(protocol: Protocol) -> Can:
         log = Path(folder, "_delta_log")
         log.mkdir()
         actions = [{"protocol": protocol.as_action}, {"metaData": about}]
-        (log / f"{0:020d}.json").write_text("".join(f"{json.dumps(one)}\n" for one in actions))
+        (log / f"{0:020d}.json").write_text("".join(f"{json.dumps(action)}\n" for action in actions))
         can = Can.NOTHING
         try:
             table = DeltaTable(folder)
@@ -331,7 +333,7 @@ def _protocols(path: str) -> Iterator[tuple[int, Protocol]]:
     first = None
     for version, actions in _commits(path):
         first = version
-        yield from ((version, Protocol.in_action(one["protocol"])) for one in actions if "protocol" in one)
+        yield from ((version, Protocol.in_action(action["protocol"])) for action in actions if "protocol" in action)
     if first != 0:
         yield from _protocol_of_checkpoint(path)
 
@@ -353,5 +355,5 @@ def _protocol_of_checkpoint(path: str) -> Iterator[tuple[int, Protocol]]:
     fs, log = storage.filesystem(f"{path}/_delta_log")
     for file in sorted(fs.glob(f"{log}/*.checkpoint.parquet"), reverse=True)[:1]:
         with fs.open(file) as opened:
-            told = pq.read_table(opened, columns=["protocol"])["protocol"].drop_null().to_pylist()
-        yield from ((int(file.rsplit("/", 1)[1][:20]), Protocol.in_action(one)) for one in told)
+            actions = pq.read_table(opened, columns=["protocol"])["protocol"].drop_null().to_pylist()
+        yield from ((int(file.rsplit("/", 1)[1][:20]), Protocol.in_action(action)) for action in actions)

@@ -76,8 +76,8 @@ class TableUpkeep:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the outcome as the command prints it."""
-        told = {"freed": self.freed, "freed_later": self.freed_later}
-        return asdict(self) | told | {"freed_from": self.freed_from.isoformat(timespec="seconds")}
+        freed = {"freed": self.freed, "freed_later": self.freed_later}
+        return asdict(self) | freed | {"freed_from": self.freed_from.isoformat(timespec="seconds")}
 
 
 def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
@@ -136,8 +136,8 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
 
 def closing_of(spec: PipelineSpec) -> Closing | None:
     """Returns what a pipeline does not keep for ever; None if it keeps everything."""
-    found: Closing | None = loaded(spec.definition.closing)(spec) if spec.definition.closing else None
-    return found
+    closing: Closing | None = loaded(spec.definition.closing)(spec) if spec.definition.closing else None
+    return closing
 
 
 def _to_fold(runner: Runner) -> list[BatchId]:
@@ -167,11 +167,11 @@ def _forget_log(table: DeltaTable, hours: float) -> None:
     """Removes the entries of a log that are older and that a checkpoint replaces.
 
     Every commit lists them all: with ten thousand entries, some weeks of small batches, it takes eight times as long.
-    A process that had read an older version reads the table anew.
+    A process that had read an older version reads the whole table again.
     """
-    kept = {LOG_RETENTION: f"interval {int(hours)} hours"}
-    if table.metadata().configuration.get(LOG_RETENTION) != kept[LOG_RETENTION]:
-        table.alter.set_table_properties(kept)
+    retention = {LOG_RETENTION: f"interval {int(hours)} hours"}
+    if table.metadata().configuration.get(LOG_RETENTION) != retention[LOG_RETENTION]:
+        table.alter.set_table_properties(retention)
         table.update_incremental()
     table.create_checkpoint()
     table.cleanup_metadata()
@@ -187,8 +187,8 @@ def _size(path: str) -> Size:
     sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
     fs, root = storage.filesystem(path)
     on_disk = fs.find(root, detail=True)
-    stored = sum(int(one["size"]) for one in on_disk.values())
+    stored = sum(int(entry["size"]) for entry in on_disk.values())
     data = sum(
-        int(one["size"]) for file, one in on_disk.items() if file.endswith(".parquet") and LOG_FOLDER not in file
+        int(entry["size"]) for file, entry in on_disk.items() if file.endswith(".parquet") and LOG_FOLDER not in file
     )
     return Size(len(sizes), sum(sizes), stored, max(0, data - sum(sizes)))

@@ -48,15 +48,15 @@ def write_vectors(folder: Path, vectors: Mapping[str, BitMap64]) -> dict[str, Pl
         return {}
     name = uuid.uuid4()
     encoded = base64.b85encode(name.bytes).translate(bytes.maketrans(_DIGITS, _Z85)).decode()
-    found: dict[str, Place] = {}
+    places: dict[str, Place] = {}
     data = bytearray(FORMAT)
     for file, rows in vectors.items():
         body = MAGIC + rows.serialize()
         place = {"storageType": "u", "pathOrInlineDv": encoded, "offset": len(data), "sizeInBytes": len(body)}
-        found[file] = place | {"cardinality": len(rows)}
+        places[file] = place | {"cardinality": len(rows)}
         data += struct.pack(">i", len(body)) + body + struct.pack(">I", zlib.crc32(body))
     (folder / _file_name(name)).write_bytes(data)
-    return found
+    return places
 
 
 def file_of_vector(place: Place) -> str | None:
