@@ -73,37 +73,37 @@ class Lag:
         return f"fk-pipeline run {spec.file}" if self.rebuild is None else self.rebuild.command(spec)
 
 
-def lags(spec: PipelineSpec, ledger: Ledger, found: Discovery | None = None) -> list[Lag]:
+def lags(spec: PipelineSpec, ledger: Ledger, discovery: Discovery | None = None) -> list[Lag]:
     """Returns the tables that do not match the ledger; none while a rebuild is being swapped in. Needs no Spark.
 
     Args:
         spec: the pipeline.
         ledger: its ledger, read before the tables.
-        found: the result of a discovery in the landing folders; by default no file is gone.
+        discovery: the result of a discovery in the landing folders; by default no file is gone.
     """
     if ledger.rebuilds.unfinished is not None:
         return []
     kind = spec.definition
     places = [(name, kind.table(name).stage) for stage in kind.stage_names for name in kind.written_by(stage)]
     places += [(name, None) for name in kind.with_role(Role.REJECTED)]
-    gone = {(file.side, int(file.batch)) for file in (found.vanished if found else ())}
+    gone = {(file.side, int(file.batch)) for file in (discovery.vanished if discovery else ())}
     all_of_them = [lag for name, stage in places for lag in _lags_of(spec, ledger, name, stage)]
     return [left for lag in all_of_them if (left := _still_behind(lag, ledger, gone)).batches or left.rebuild]
 
 
-def due_by(found: Iterable[Lag]) -> dict[str, dict[int, str]]:
+def due_by(mismatches: Iterable[Lag]) -> dict[str, dict[int, str]]:
     """Returns, per stage, the batches that become due by the mismatches, with the reason."""
     due: dict[str, dict[int, str]] = {}
-    for lag in found:
+    for lag in mismatches:
         for batch in lag.batches if lag.rebuild is None else ():
             due.setdefault(lag.stage, {}).setdefault(int(batch), lag.what)
     return due
 
 
-def reopen(ledger: Ledger, found: Iterable[Lag]) -> None:
+def reopen(ledger: Ledger, mismatches: Iterable[Lag]) -> None:
     """Records the batches that become due by the mismatches, and that the commits of these tables are accounted for."""
     now = uuid.uuid4().hex[:12]
-    for lag in found:
+    for lag in mismatches:
         if lag.rebuild is not None:
             continue
         if lag.kind is Wrong.UNKNOWN:
@@ -111,18 +111,18 @@ def reopen(ledger: Ledger, found: Iterable[Lag]) -> None:
         ledger.runs.reopen(lag.stage, lag.batches, now, lag.what, {lag.table: lag.version})
 
 
-def refuse(spec: PipelineSpec, found: Iterable[Lag], made_anew: Collection[str] = ()) -> None:
+def refuse(spec: PipelineSpec, mismatches: Iterable[Lag], replaced: Collection[str] = ()) -> None:
     """Refuses tables for which a rebuild is the only remedy.
 
     Args:
         spec: the pipeline.
-        found: the mismatches.
-        made_anew: tables to ignore, because they are about to be replaced.
+        mismatches: the mismatches.
+        replaced: tables to ignore, because they are about to be replaced.
 
     Raises:
         StateError: such a table exists; the error names the rebuild.
     """
-    wrong = [(lag, lag.rebuild) for lag in found if lag.rebuild is not None and lag.table not in made_anew]
+    wrong = [(lag, lag.rebuild) for lag in mismatches if lag.rebuild is not None and lag.table not in replaced]
     if not wrong:
         return
     sources = {rebuild.source for _, rebuild in wrong}
@@ -141,8 +141,8 @@ def refuse(spec: PipelineSpec, found: Iterable[Lag], made_anew: Collection[str] 
 
 def versions_of(kind: Kind, home: str, stage: str) -> dict[str, int]:
     """Returns the versions of the existing tables that only this stage writes."""
-    found = {name: _version(f"{home}/{name}") for name in kind.written_by(stage)}
-    return {name: version for name, version in found.items() if version is not None}
+    versions = {name: _version(f"{home}/{name}") for name in kind.written_by(stage)}
+    return {name: version for name, version in versions.items() if version is not None}
 
 
 def overtaken(kind: Kind, home: str, stage: str, run_id: str, before: Mapping[str, int]) -> Commit | None:
@@ -214,8 +214,8 @@ def _lag_by(commit: Commit, ledger: Ledger, table: str, stage: str | None) -> La
         is_known = {end for part in parts for end in (part.first, part.last)} <= {*batches}
         rebuild = None if is_known else NeededRebuild.of_all(ledger.kind)
         return Lag(table, writer, Wrong.UNKNOWN, what, 0, batches, rebuild, commit.run_id)
-    found = log.found_at(commit, table)
-    if log.newest.get(writer) == commit.run_id or (found is not None and not ledger.folds.since(started, found)):
+    entry = log.found_at(commit, table)
+    if log.newest.get(writer) == commit.run_id or (entry is not None and not ledger.folds.since(started, entry)):
         return None
     what = f"{where} was committed late: run {commit.run_id} of {writer} was overtaken by another"
     since = tuple(ledger.runs.since(writer, started - 1))

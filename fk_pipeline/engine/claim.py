@@ -32,16 +32,16 @@ def landing_places(spec: PipelineSpec) -> dict[Side, LandingPlace]:
     return places
 
 
-def claim(spec: PipelineSpec, ledger: Ledger, found: Iterable[Side] = ()) -> dict[str, str]:
+def claim(spec: PipelineSpec, ledger: Ledger, new_sides: Iterable[Side] = ()) -> dict[str, str]:
     """Returns what the ledger must record of a pipeline: the landing locations of the sides with known files.
 
     Args:
         spec: the pipeline.
         ledger: its ledger.
-        found: further sides, whose first files will be recorded.
+        new_sides: further sides, whose first files will be recorded.
     """
     parts, places = {}, landing_places(spec)
-    for side in sorted({side for side, _ in ledger.files.known} | {*found}):
+    for side in sorted({side for side, _ in ledger.files.known} | {*new_sides}):
         parts[claimed(side)] = places[side].path
         parts[claimed_from_tables(side)] = places[side].from_tables
         parts[claimed_name(side)] = ledger.files.names.first[side]
@@ -57,10 +57,10 @@ def adopted(spec: PipelineSpec, ledger: Ledger, zone: LandingZone) -> dict[str, 
     parts, names = claim(spec, ledger), ledger.files.names
     for side in {side for side, _ in ledger.files.known}:
         if len(names.ways[side]) > 1:
-            there = {relative(spec, file.path) for file in zone.list(landing_path(spec, side))}
+            listed = {relative(spec, file.path) for file in zone.list(landing_path(spec, side))}
             known = [file.known_as for file in ledger.files.of_side(side)]
             parts[claimed_name(side)] = max(
-                names.ways[side], key=lambda first: len(there & {names.by(first, side, path) for path in known})
+                names.ways[side], key=lambda first: len(listed & {names.by(first, side, path) for path in known})
             )
     return parts
 
@@ -91,7 +91,7 @@ def check_claim(spec: PipelineSpec, ledger: Ledger) -> None:
             raise _refusal(spec, f"their {side} landing files are in {was[claimed(side)]}, not in {place.path}", was)
 
 
-def check_unclaimed(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> None:
+def check_unclaimed(spec: PipelineSpec, ledger: Ledger, discovery: Discovery) -> None:
     """Refuses tables whose ledger has no claim if it knows other files than those that landed.
 
     A side belongs to this pipeline if a known file is there unchanged; or if files are gone from the folder where its
@@ -100,7 +100,7 @@ def check_unclaimed(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Non
     Args:
         spec: the pipeline.
         ledger: its ledger.
-        found: the result of a discovery in the landing folders.
+        discovery: the result of a discovery in the landing folders.
 
     Raises:
         StateError: the side belongs to another pipeline; the error names the ways out.
@@ -109,21 +109,21 @@ def check_unclaimed(spec: PipelineSpec, ledger: Ledger, found: Discovery) -> Non
         if claimed(side) in ledger.claim:
             continue
         known = [file for (of, _), file in ledger.files.known.items() if of == side]
-        read = [*found.changed, *(file for file, _ in found.waiting)]
+        read = [*discovery.changed, *(file for file, _ in discovery.waiting)]
         changed = [file for file in read if file.side == side and (side, file.path) in ledger.files.known]
-        gone = [file for file in found.vanished if file.side == side]
+        gone = [file for file in discovery.vanished if file.side == side]
         if len(known) > len(changed) + len(gone):
             continue
         root = landing_base(spec, side)
-        here = [file for file in gone if Path(spec.location(file.path)).is_relative_to(root)]
-        if changed or not here:
+        below = [file for file in gone if Path(spec.location(file.path)).is_relative_to(root)]
+        if changed or not below:
             raise _refusal(spec, f"none of their {len(known)} {side} landing file(s) is here as it was", {})
 
 
 def _refusal(spec: PipelineSpec, how: str, was: dict[str, str]) -> StateError:
-    here = str(spec.file.absolute())
-    by = was.get(FILE_THAT_RAN, here)
-    whose = "" if by == here else f", {by}"
+    own_file = str(spec.file.absolute())
+    by = was.get(FILE_THAT_RAN, own_file)
+    whose = "" if by == own_file else f", {by}"
     return StateError(
         f"these tables belong to another pipeline {spec.name!r}{whose}: {how}",
         where=spec.home,

@@ -55,8 +55,8 @@ def damages(spec: PipelineSpec, tables: Iterable[str] | None = None) -> list[Dam
     Raises:
         OSError: the storage does not respond.
     """
-    wanted = all_tables(spec.definition) if tables is None else tables
-    return [found for name in wanted if (found := _damage(spec.home, name)) is not None]
+    names = all_tables(spec.definition) if tables is None else tables
+    return [damage for name in names if (damage := _damage(spec.home, name)) is not None]
 
 
 def refuse_damaged(spec: PipelineSpec, tables: Iterable[str] | None = None, zone: LandingZone | None = None) -> None:
@@ -65,15 +65,15 @@ def refuse_damaged(spec: PipelineSpec, tables: Iterable[str] | None = None, zone
     Raises:
         StateError: a table is damaged; it names the command that repairs it.
     """
-    found = damages(spec, tables)
-    if found:
-        raise damage_error(found, spec, zone)
+    damaged = damages(spec, tables)
+    if damaged:
+        raise damage_error(damaged, spec, zone)
 
 
 def _damage(home: str, table: str) -> Damage | None:
-    found = damage_of(home, table)
-    if found is not None or table not in SCHEMAS:
-        return found
+    damage = damage_of(home, table)
+    if damage is not None or table not in SCHEMAS:
+        return damage
     try:  # the ledger is small: reading it finds files with other columns, or with impossible values
         Entries(home).rows(table)
     except DamagedTableError as error:
@@ -94,13 +94,13 @@ def translated(error: Exception, spec: PipelineSpec, zone: LandingZone | None = 
     chain: list[BaseException] = [error]
     while (before := chain[-1].__cause__ or chain[-1].__context__) is not None and before not in chain:
         chain.append(before)
-    known = [one.damage for one in chain if isinstance(one, DamagedTableError)]
+    known = [cause.damage for cause in chain if isinstance(cause, DamagedTableError)]
     try:
-        found = known or damages(spec)
-        if not found:
+        damaged = known or damages(spec)
+        if not damaged:
             named = damage_in(spec.home, all_tables(spec.definition), "\n".join(map(str, chain)))
-            found = [] if named is None else [named]
-        return damage_error(found, spec, zone) if found else error
+            damaged = [] if named is None else [named]
+        return damage_error(damaged, spec, zone) if damaged else error
     except OSError:  # the storage itself fails
         return error
 
@@ -125,9 +125,9 @@ def telling_damage(spec: PipelineSpec, zone: LandingZone | None = None) -> Itera
         raise damage from cause_of(error, spec)
 
 
-def damage_error(found: Sequence[Damage], spec: PipelineSpec, zone: LandingZone | None = None) -> StateError:
+def damage_error(damaged: Sequence[Damage], spec: PipelineSpec, zone: LandingZone | None = None) -> StateError:
     """Returns the error for damaged tables: it names the first, and the command that repairs all of them."""
-    first, tables = found[0], [one.table for one in found]
+    first, tables = damaged[0], [damage.table for damage in damaged]
     needed = rebuild_of(spec.definition, tables)
     others = f"; damaged too: {', '.join(tables[1:])}" if len(tables) > 1 else ""
     gone = gone_files(spec, zone, _read_by(spec.definition, needed)) if needed.source is Source.LANDING else []
@@ -167,7 +167,7 @@ def _rebuild_of(kind: Kind, name: str) -> NeededRebuild:
 
 def _read_by(kind: Kind, rebuild: NeededRebuild) -> list[Side]:
     """Returns the sides whose landing files a rebuild reads."""
-    return [one.name for one in kind.logged if one.stage in rebuild.stages]
+    return [input_.name for input_ in kind.logged if input_.stage in rebuild.stages]
 
 
 def gone_files(spec: PipelineSpec, zone: LandingZone | None, sides: Sequence[Side]) -> list[str]:
@@ -214,13 +214,13 @@ def make_ledger_readable(spec: PipelineSpec, zone: LandingZone, source: Source) 
     if not damages(spec, SCHEMAS):
         return
     with lease(spec.home, "discovery"), leases(spec.home, spec.definition.stage_names):
-        found = damages(spec, SCHEMAS)
-        tables = [one.table for one in found]
+        damaged = damages(spec, SCHEMAS)
+        tables = [damage.table for damage in damaged]
         needed = rebuild_of(spec.definition, tables)
         if needed.source is Source.LANDING and (
             source is not Source.LANDING or gone_files(spec, zone, _read_by(spec.definition, needed))
         ):
-            raise damage_error(found, spec, zone)
+            raise damage_error(damaged, spec, zone)
         lists = _readable(spec.home, "batches")
         claims = [row for row in rows_in_files(spec.home, "fingerprints") if is_claim(row["part"])]
         corrections = rows_in_files(spec.home, "corrections") if "corrections" in tables else []
@@ -244,7 +244,7 @@ def _list_again(spec: PipelineSpec, lists: Sequence[Entry], zone: LandingZone) -
     newest = {(row["batch"], row["side"]): row for row in lists}
     names = _names(spec, {(Side(side), path) for (_, side), row in newest.items() for path in row["files"] or ()})
     sides = [side for side in spec.sides if not spec.side(side).has_versions]
-    there = {relative(spec, file.path): file for side in sides for file in zone.list(landing_path(spec, side))}
+    present = {relative(spec, file.path): file for side in sides for file in zone.list(landing_path(spec, side))}
     rows = []
     for row in newest.values():
         for path in row["files"] or ():
@@ -254,7 +254,7 @@ def _list_again(spec: PipelineSpec, lists: Sequence[Entry], zone: LandingZone) -
                 mark = of.of_wall.place if isinstance(of, ClockSpec) else table_id(spec.location(now))
                 seen = {"size": -1, "modified": mark, "digest": mark}
             else:
-                file = there[now]
+                file = present[now]
                 seen = {"size": file.size, "modified": file.modified, "digest": zone.digest(file)}
             place = {name: row[name] for name in ("side", "batch")}
             rows.append({"event": "discovered", **place, "path": path, **seen})

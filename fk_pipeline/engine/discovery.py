@@ -36,13 +36,13 @@ def discover(
         LandingError: no batch can be derived from a file name.
         PipelineFileError: a landing folder does not exist and never did.
     """
-    found = find(spec, ledger, zone, now, stopped=stopped)
-    refuse_missing(found, spec, ledger.files)
-    ledger.record_claim(claim(spec, ledger, {f.side for f in found.discovered}))  # first: how the paths begin
-    files = [("discovered", f) for f in found.discovered] + [("changed", f) for f in found.changed]
-    found_now = {(f.side, f.path) for _, f in files}
-    files += [(event, f) for event, f in ledger.files.unlisted() if (f.side, f.path) not in found_now]
-    return replace(found, batches=tuple(ledger.files.record(files)))
+    discovery = find(spec, ledger, zone, now, stopped=stopped)
+    refuse_missing(discovery, spec, ledger.files)
+    ledger.record_claim(claim(spec, ledger, {f.side for f in discovery.discovered}))  # first: how the paths begin
+    files = [("discovered", f) for f in discovery.discovered] + [("changed", f) for f in discovery.changed]
+    seen = {(f.side, f.path) for _, f in files}
+    files += [(event, f) for event, f in ledger.files.unlisted() if (f.side, f.path) not in seen]
+    return replace(discovery, batches=tuple(ledger.files.record(files)))
 
 
 def find(
@@ -57,22 +57,22 @@ def find(
     Raises:
         LandingError: no batch can be derived from a file name.
     """
-    found = _without_waiting(landing.look(spec, ledger.files, zone, now, stopped=stopped), ledger)
-    sides = [one.side for one in found.discovered if spec.side(one.side).pipeline is not None]
+    discovery = _without_waiting(landing.look(spec, ledger.files, zone, now, stopped=stopped), ledger)
+    sides = [file.side for file in discovery.discovered if spec.side(file.side).pipeline is not None]
     read = {side: landing_path(spec, side) for side in sides}
-    one_of = {place: side for side, place in read.items()}  # both sides may read one result
-    why = {place: _why_held_back(spec, side, zone) for place, side in one_of.items()}
+    side_of = {place: side for side, place in read.items()}  # both sides may read one result
+    why = {place: _why_held_back(spec, side, zone) for place, side in side_of.items()}
     held = {side: text for side, place in sorted(read.items()) if (text := why[place]) is not None}
     notices = [Notice(side, HELD_BACK, 0, read[side], f"{side}: {text}") for side, text in held.items()]
     return replace(
-        found,
-        discovered=tuple(one for one in found.discovered if one.side not in held),
-        notices=(*found.notices, *notices),
+        discovery,
+        discovered=tuple(file for file in discovery.discovered if file.side not in held),
+        notices=(*discovery.notices, *notices),
     )
 
 
 def gone_in_batch(
-    spec: PipelineSpec, ledger: Ledger, found: Discovery, batch: int
+    spec: PipelineSpec, ledger: Ledger, discovery: Discovery, batch: int
 ) -> tuple[list[str], list[LandedFile]]:
     """Returns the landing files of a batch that cannot be read any more.
 
@@ -80,7 +80,7 @@ def gone_in_batch(
         Their paths, without those of the second part; and the versions of Delta tables that were never read, in whose
         place the whole table can be read.
     """
-    gone, unread = [file.path for file in found.vanished if file.batch == batch], []
+    gone, unread = [file.path for file in discovery.vanished if file.batch == batch], []
     logged = [side for side in spec.sides if spec.definition.input(side).log]  # others are read at the newest version
     for file in (file for side in logged for file in ledger.files.of_side(side) if file.batch == batch):
         if spec.side(file.side).format != "delta" or are_kept(spec.location(file.path)):
@@ -93,34 +93,34 @@ def gone_in_batch(
     return gone, unread
 
 
-def _without_waiting(found: Discovery, ledger: Ledger) -> Discovery:
+def _without_waiting(discovery: Discovery, ledger: Ledger) -> Discovery:
     """Leaves out the new and changed files of batches that cannot be read in full, with notices."""
     removed = ledger.files.removed
-    gone = {(file.side, file.batch): file for file in found.vanished if file.batch not in removed}
-    landed = [*found.discovered, *found.changed]
-    waiting = tuple((one, gone[one.side, one.batch]) for one in landed if (one.side, one.batch) in gone)
-    left_out = {one for one, _ in waiting}
+    gone = {(file.side, file.batch): file for file in discovery.vanished if file.batch not in removed}
+    landed = [*discovery.discovered, *discovery.changed]
+    waiting = tuple((file, gone[file.side, file.batch]) for file in landed if (file.side, file.batch) in gone)
+    left_out = {file for file, _ in waiting}
     return replace(
-        found,
-        discovered=tuple(one for one in found.discovered if one not in left_out),
-        changed=tuple(one for one in found.changed if one not in left_out),
+        discovery,
+        discovered=tuple(file for file in discovery.discovered if file not in left_out),
+        changed=tuple(file for file in discovery.changed if file not in left_out),
         waiting=waiting,
-        notices=(*found.notices, *about_waiting(waiting)),
+        notices=(*discovery.notices, *about_waiting(waiting)),
     )
 
 
-def refuse_waiting(found: Discovery, spec: PipelineSpec, batches: Sequence[BatchRange] | None = None) -> None:
+def refuse_waiting(discovery: Discovery, spec: PipelineSpec, batches: Sequence[BatchRange] | None = None) -> None:
     """Refuses files that were left out, because another file of their batch is gone.
 
     Args:
-        found: the outcome of a discovery.
+        discovery: the outcome of a discovery.
         spec: the pipeline.
-        batches: the batches whose files are wanted; None: all.
+        batches: files of other batches are not refused; None: the files of all batches are.
 
     Raises:
         HeldBackError: there is such a file.
     """
-    for file, gone in found.waiting:
+    for file, gone in discovery.waiting:
         if batches is None or any(file.batch in some for some in batches):
             raise HeldBackError(
                 f"{file.path} is not read: without {gone.path}, which is gone, its batch cannot be read again",
@@ -146,5 +146,5 @@ def _why_held_back(spec: PipelineSpec, side: Side, zone: LandingZone) -> str | N
     failed = ledger.checks.of_table(other.definition.result_stage)
     if not failed:
         return None
-    told = check_failed(failed, other, ledger)
-    return f"{what}: {told.what}. {told.fix}; if later batches have mended it: fk-pipeline verify {other.file}"
+    refusal = check_failed(failed, other, ledger)
+    return f"{what}: {refusal.what}. {refusal.fix}; if later batches have mended it: fk-pipeline verify {other.file}"

@@ -91,15 +91,15 @@ def only_adds(spec: PipelineSpec, stale: Stale) -> bool:
     This requires the policy `evolve`, and that the result gets no columns except new ones, each as it is in its input:
     in the rows that the result already has they are null.
     """
-    found = edits(stale)
-    if spec.schema_changes != "evolve" or not found or any(_more_than_added(edit) for edit in found.values()):
+    edit_of = edits(stale)
+    if spec.schema_changes != "evolve" or not edit_of or any(_more_than_added(edit) for edit in edit_of.values()):
         return False
-    added = {(side, name) for side, edit in found.items() for name in edit.added}
-    explained = {f"{side}.schema" for side in found} | {"select"}
-    for side in found:
+    added = {(side, name) for side, edit in edit_of.items() for name in edit.added}
+    explained = {f"{side}.schema" for side in edit_of} | {"select"}
+    for side in edit_of:
         part = f"{side}.logical_types"
-        was, now = (set(filter(None, said.split(", "))) for said in stale.get(part, ("", "")))
-        if was <= now and {one.split(": ")[0] for one in now - was} <= {name for of, name in added if of == side}:
+        was, now = (set(filter(None, text.split(", "))) for text in stale.get(part, ("", "")))
+        if was <= now and {entry.split(": ")[0] for entry in now - was} <= {name for of, name in added if of == side}:
             explained.add(part)
     if not set(stale) <= explained:
         return False
@@ -114,8 +114,8 @@ def _more_than_added(edit: SchemaEdit) -> bool:
 
 def _reads_only(spec: PipelineSpec, output: Output, added: Collection[tuple[Side, str]]) -> bool:
     """Returns whether a column of the result is made of new columns only; a count of rows is made of none."""
-    found = {(side, column.name) for side, column in spec.reads(output)}
-    return bool(found) and found.issubset(added)
+    columns = {(side, column.name) for side, column in spec.reads(output)}
+    return bool(columns) and columns.issubset(added)
 
 
 def to_read_again(spec: PipelineSpec, ledger: Ledger, stale: Stale) -> dict[str, dict[int, str]]:
@@ -123,7 +123,7 @@ def to_read_again(spec: PipelineSpec, ledger: Ledger, stale: Stale) -> dict[str,
 
     Includes batches of which a run that died may have kept something, though it never finished.
     """
-    found: dict[str, dict[int, str]] = {}
+    due: dict[str, dict[int, str]] = {}
     for side, edit in edits(stale).items():
         stage = spec.definition.input(side).stage
         for batch in ledger.batches:
@@ -138,8 +138,8 @@ def to_read_again(spec: PipelineSpec, ledger: Ledger, stale: Stale) -> dict[str,
                 why = f"lines may be good since column {' and '.join(bad)} was edited"
             else:
                 continue
-            found.setdefault(stage, {})[int(batch)] = why
-    return found
+            due.setdefault(stage, {})[int(batch)] = why
+    return due
 
 
 def _may_have(spec: PipelineSpec, ledger: Ledger, side: Side, field: str, state: StageState) -> bool:
@@ -147,13 +147,13 @@ def _may_have(spec: PipelineSpec, ledger: Ledger, side: Side, field: str, state:
     looked, since, read = ledger.fields.looked_since(side), ledger.fields.since(side, field), state.succeeded
     if looked is None or read is None or read < looked or NOT_COMPARED in state.counts:
         return True
-    return (since is not None and read > since) or _is_never_told(spec.side(side), field)
+    return (since is not None and read > since) or _is_never_reported(spec.side(side), field)
 
 
-def _is_never_told(side: SideSpec, field: str) -> bool:
+def _is_never_reported(side: SideSpec, field: str) -> bool:
     """Returns whether formats never report a field: it describes the operation of a row, or was added on the way."""
-    said = {str(side.op_column).lower(), "op", "_change_type", "_commit_version", "_commit_timestamp"}
-    return field.startswith("__") or field.lower() in said
+    names = {str(side.op_column).lower(), "op", "_change_type", "_commit_version", "_commit_timestamp"}
+    return field.startswith("__") or field.lower() in names
 
 
 def reopen_batches(spec: PipelineSpec, ledger: Ledger, stale: Stale, run_id: str) -> None:

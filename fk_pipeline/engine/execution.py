@@ -95,19 +95,19 @@ class Execution:
     @property
     def evaluates(self) -> bool:
         """Whether the stage computes an expression of the pipeline file other than a plain column."""
-        found = [*self.stage.evaluates(self.spec), *(row_expressions(self.spec, self.side) if self.side else ())]
-        return not all(parse_expression(sql).plain for sql in found)
+        expressions = [*self.stage.evaluates(self.spec), *(row_expressions(self.spec, self.side) if self.side else ())]
+        return not all(parse_expression(sql).plain for sql in expressions)
 
-    def run(self, evaluator: Evaluator, found: Mapping[str, int]) -> Done:
+    def run(self, evaluator: Evaluator, versions: Mapping[str, int]) -> Done:
         """Runs the steps of the stage and commits their effects.
 
         Args:
             evaluator: with row-error isolation, rows on which an expression of the pipeline file fails, and unreadable
                 parts of files, are quarantined; otherwise the run stops there.
-            found: the versions of the tables that only this stage writes, as it found them.
+            versions: the versions of the tables that only this stage writes, at its start.
         """
         history = RunHistory.before(self.ledger, self.stage.name, self.known)
-        generations = self.ledger.start(self.stage.name, self.known, self.info.run_id, found)
+        generations = self.ledger.start(self.stage.name, self.known, self.info.run_id, versions)
         done = Done({int(batch): {} for batch in self.known})
 
         def reader() -> StageReader:
@@ -146,19 +146,19 @@ class Execution:
         if side is not None and self.source is Source.CHANGELOG:
             yield Step(lambda read: as_stored(read, side))
         elif side is not None:
-            kept: list[int] = []
+            retained: list[int] = []
 
             def bring(read: StageReader) -> Sequence[Effect]:
                 landing = Landing(read, self.zone, side)
-                kept.extend(landing.keep_stored())
+                retained.extend(landing.keep_stored())
                 return landing.effects()
 
             def explain(error: Exception) -> None:
-                files = {int(b): self.ledger.files.of(b, side) for b in self.known if b not in kept}
+                files = {int(b): self.ledger.files.of(b, side) for b in self.known if b not in retained}
                 refuse_gone_versions(self.spec, side, files, error)
 
             yield Step(bring, explain)
-            yield Step(lambda read: reopened(read, side, kept))
+            yield Step(lambda read: reopened(read, side, retained))
         if self.stage.run:
             yield Step(loaded(self.stage.run))
 
@@ -253,6 +253,6 @@ class Execution:
         return FEW | ONE_PARTITION if concerned <= read.limits.in_driver else FEW
 
 
-def _add(found: Counts, counts: Counts) -> None:
-    for batch, numbers in found.items():
+def _add(added: Counts, counts: Counts) -> None:
+    for batch, numbers in added.items():
         counts.setdefault(batch, {}).update(numbers)

@@ -63,9 +63,9 @@ def place(spec: PipelineSpec, stage: str, batches: BatchRange) -> str:
 
 
 def last_error(ledger: Ledger, stage: str, batches: BatchRange) -> str | None:
-    """Returns the message with which the last run of a stage failed for some batches; None if there is not one."""
-    found = {ledger.state(stage, batch).error for batch in _known(ledger, batches)} - {None}
-    return found.pop() if len(found) == 1 else None
+    """Returns the message with which the last run of a stage failed for some batches; None unless there is just one."""
+    errors = {ledger.state(stage, batch).error for batch in _known(ledger, batches)} - {None}
+    return errors.pop() if len(errors) == 1 else None
 
 
 def _rebuilds(spec: PipelineSpec, ledger: Ledger) -> bool:
@@ -78,14 +78,14 @@ def _again(spec: PipelineSpec, ledger: Ledger) -> str:
 
 
 def _otherwise(spec: PipelineSpec, ledger: Ledger, stage: str, batches: BatchRange) -> str:
-    """Returns what helps where another run does not: without the batch at fault, or from state that is made anew."""
+    """Returns what helps where another run does not: without the batch at fault, or from state that is made again."""
     side, known = spec.definition.side_of(stage), _known(ledger, batches)
     read = {batch: ledger.files.of(batch, side) for batch in known} if side is not None else {}
     read = {batch: files for batch, files in read.items() if files}  # a run that names a withdrawn batch restores it
     largest = _largest([file for files in read.values() for file in files])
     if _rebuilds(spec, ledger):
-        told = f"; what it read: {largest}" if read else ""
-        return f"report it, with what this rebuild prints with --debug; the tables are as they were{told}"
+        detail = f"; what it read: {largest}" if read else ""
+        return f"report it, with what this rebuild prints with --debug; the tables are as they were{detail}"
     report = f"report what this prints: fk-pipeline run {spec.file} --debug"
     if not read:
         return (
@@ -93,8 +93,8 @@ def _otherwise(spec: PipelineSpec, ledger: Ledger, stage: str, batches: BatchRan
             f"the same way, {report}"
         )
     if len(read) > 1:
-        alone = ",".join(map(str, read))
-        return f"fk-pipeline run {spec.file} --batches {alone}, which runs each alone and stops at the one at fault"
+        listed = ",".join(map(str, read))
+        return f"fk-pipeline run {spec.file} --batches {listed}, which runs each alone and stops at the one at fault"
     return (
         f"correct {largest}, and run again; or take the batch out with all its files, so that others go on: "
         f"fk-pipeline remove-batch {spec.file} {next(iter(read))}; if nothing is wrong there, {report}"

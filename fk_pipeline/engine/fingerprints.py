@@ -55,11 +55,11 @@ def fingerprints(spec: PipelineSpec) -> dict[str, str]:
 
 def _format(side: SideSpec) -> str:
     """Returns how the files of a side are read, as text; settings with their default are left out."""
-    said = side.model_dump(include={"table", "contents", "csv", "delete_when"}, exclude_defaults=True)
+    declared = side.model_dump(include={"table", "contents", "csv", "delete_when"}, exclude_defaults=True)
     by_place = side.csv.header is False if side.format == "csv" else side.format == "dms" and not side.csv.header
-    said |= {"columns": [c.name for c in side.columns]} if by_place else {}  # their fields have no names
+    declared |= {"columns": [c.name for c in side.columns]} if by_place else {}  # their fields have no names
     return " ".join(
-        [side.format, *filter(None, [side.op_column]), *(f"{name} {value}" for name, value in said.items())]
+        [side.format, *filter(None, [side.op_column]), *(f"{name} {value}" for name, value in declared.items())]
     )
 
 
@@ -71,14 +71,14 @@ def columns_to_add(spec: PipelineSpec, ledger: Ledger) -> Stale:
 
 def stale_parts(spec: PipelineSpec, ledger: Ledger) -> dict[str, tuple[str, str]]:
     """Returns the parts of the pipeline file that differ from those of the stored tables: (was, is)."""
-    wanted, stored = fingerprints(spec), ledger.fingerprints
+    expected, stored = fingerprints(spec), ledger.fingerprints
     if not stored:
         return {}
     stored = {"kind": FIRST, **stored}
-    parts = dict.fromkeys([*wanted, *stored])
-    if stored.get(VERSION) != wanted[VERSION]:  # an older version did not know all parts
-        parts = dict.fromkeys(part for part in wanted if part in stored)
-    both = {part: (stored.get(part, ""), wanted.get(part, "")) for part in parts}
+    parts = dict.fromkeys([*expected, *stored])
+    if stored.get(VERSION) != expected[VERSION]:  # an older version did not know all parts
+        parts = dict.fromkeys(part for part in expected if part in stored)
+    both = {part: (stored.get(part, ""), expected.get(part, "")) for part in parts}
     return {part: (was, now) for part, (was, now) in both.items() if was != now}
 
 
@@ -109,9 +109,9 @@ def needed_rebuild(kind: Kind, stale: Stale) -> NeededRebuild:
     a schema with other columns or wider types. Another reading of the landing files (key, order, format, another type)
     cannot. Of tables of an older state version only the changelogs are read, if they have all that a rebuild needs.
     """
-    of_inputs = tuple(one.stage for one in kind.logged)
-    filtered = {f"{one.name}.where": (str(kind.state_of(one.name).stage),) for one in kind.logged}
-    lying = {f"{one.name}." for one in kind.inputs if not one.log}
+    of_inputs = tuple(input_.stage for input_ in kind.logged)
+    filtered = {f"{input_.name}.where": (str(kind.state_of(input_.name).stage),) for input_ in kind.logged}
+    lying = {f"{input_.name}." for input_ in kind.inputs if not input_.log}
     known = {part: kind.stage_names for part in stale if part[: part.find(".") + 1] in lying} | {
         **kind.rebuilt_by,
         **filtered,

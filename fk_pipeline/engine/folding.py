@@ -40,7 +40,7 @@ def is_old(ledger: Ledger, batch: int, now: datetime, hours: float) -> bool:
 
 def settled(ledger: Ledger, batches: Iterable[int]) -> list[BatchId]:
     """Returns those of some batches for which no stage is due and no failed check is in force."""
-    failed = {one.batch for one in ledger.checks.failed()}
+    failed = {check.batch for check in ledger.checks.failed()}
     due = {batch for stage in ledger.kind.stage_names for batch in ledger.due.of(stage)}
     return [] if None in failed else [BatchId(batch) for batch in sorted(batches) if batch not in failed | due]
 
@@ -63,10 +63,10 @@ def superseded(log: DataFrame, side: SideSpec, keys: Sequence[str], folded: str)
     truncated = old.where(~is_row).agg(F.max(order).alias("_fk_truncated"))
     newest = F.max("_fk_at").over(Window.partitionBy(*map(quote, keys)))
     lost = (F.col("_fk_at") < F.col("_fk_newest")) | F.coalesce(F.col("_fk_at") < F.col("_fk_truncated"), F.lit(False))
-    found = rows.withColumn("_fk_newest", newest).crossJoin(F.broadcast(truncated)).where(lost)
+    removed = rows.withColumn("_fk_newest", newest).crossJoin(F.broadcast(truncated)).where(lost)
     if format_of(side).has_holes:
-        found = found.join(searched(log, side), [c.name for c in side.key_columns], "left_anti")
-    return found.select(s.BATCH, *map(quote, keys))
+        removed = removed.join(searched(log, side), [c.name for c in side.key_columns], "left_anti")
+    return removed.select(s.BATCH, *map(quote, keys))
 
 
 def forgettable(log: DataFrame, state: DataFrame, keys: Mapping[str, str], old: Callable[[str], str]) -> DataFrame:

@@ -48,11 +48,11 @@ def any_drifted(groups: RecordGroups) -> bool:
 
 def by_lacking(groups: RecordGroups) -> dict[str, int]:
     """Returns the number of rows per value of `lost.GONE`."""
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for group, number in groups.items():
         if group.gone is not None:
-            found[group.gone] = found.get(group.gone, 0) + number
-    return found
+            counts[group.gone] = counts.get(group.gone, 0) + number
+    return counts
 
 
 def written(groups: RecordGroups) -> int:

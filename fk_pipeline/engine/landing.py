@@ -54,7 +54,7 @@ class Landing:
     """Reads the landing files of the batches of one run.
 
     Attributes:
-        kept: batches whose stored rows stay, because one of their files is gone or they were folded.
+        retained: batches whose stored rows stay, because one of their files is gone or they were folded.
     """
 
     def __init__(self, read: StageReader, zone: LandingZone, side: Side) -> None:
@@ -69,7 +69,7 @@ class Landing:
         self.spec, self.ledger, self.stage = read.spec, read.history.ledger, read.history.stage
         self.declared, self.log = read.spec.side(side), read.spec.definition.input(side).log
         self.counts: Counts = {int(b): {"read": 0, "rows": 0} for b in read.history.known}
-        self.kept: list[int] = []
+        self.retained: list[int] = []
         self._files: Files = {}
         self._looked: dict[str, Looked] = {}
         self._notes: list[str] = []
@@ -88,19 +88,22 @@ class Landing:
         for batch in map(int, self.read.history.known):
             if self.ledger.folds.keeps_stored(self.stage, batch):
                 self._keep(batch, "batch {batch} was folded; the stored partition was kept")
-        kept = {*self.kept}
-        wanted = {
-            f.path: int(b) for b in self.read.history.known if b not in kept for f in self.ledger.files.of(b, self.side)
+        retained = {*self.retained}
+        batch_of = {
+            f.path: int(b)
+            for b in self.read.history.known
+            if b not in retained
+            for f in self.ledger.files.of(b, self.side)
         }
-        if not wanted:
-            return self.kept
+        if not batch_of:
+            return self.retained
         delta = self.declared.format == "delta"
         listed = [] if delta else self.zone.list(landing_path(self.spec, self.side))
-        there = {relative(self.spec, file.path) for file in listed}
-        for path, batch in sorted(wanted.items()):
+        present = {relative(self.spec, file.path) for file in listed}
+        for path, batch in sorted(batch_of.items()):
             was_read = self.ledger.state(self.stage, batch).was_read
             # Versions of a table that were never read are read now: Spark reports which are gone.
-            if path in there or (delta and (not was_read or are_kept(self.spec.location(path)))):
+            if path in present or (delta and (not was_read or are_kept(self.spec.location(path)))):
                 continue
             if not was_read:
                 instead = "; or, if its rows are not wanted, put an empty file in its place"
@@ -111,10 +114,10 @@ class Landing:
                     why=f"batch {batch} cannot be read without it; nothing was changed",
                     fix=f"restore the file and run again{instead}",
                 )
-            if batch not in self.kept:
+            if batch not in self.retained:
                 what = f"versions {path} are not kept any more" if delta else f"{path} is gone"
                 self._keep(batch, f"batch {{batch}}: {what}; the stored partition was kept")
-        return self.kept
+        return self.retained
 
     def effects(self) -> list[Effect]:
         """Returns the effects of the batches on the changelog and the quarantine; called after `keep_stored`.
@@ -123,13 +126,13 @@ class Landing:
             UnreadableFileError: a snapshot cannot be read to its end.
         """
         read = self.read
-        files = {int(b): self.ledger.files.of(b, self.side) for b in read.history.known if b not in self.kept}
+        files = {int(b): self.ledger.files.of(b, self.side) for b in read.history.known if b not in self.retained}
         self._files = {batch: group for batch, group in files.items() if group}
         if not self._files:
             effects: list[Effect] = []
-            if not read.history.never_any and len(self.kept) < len(read.history.known):
+            if not read.history.never_any and len(self.retained) < len(read.history.known):
                 nothing = read.frames.planned(read.read(self.log).limit(0), 0)
-                effects = [ReplaceBatches(self.log, nothing, kept=self.kept), Reject(None, 0, self.side)]
+                effects = [ReplaceBatches(self.log, nothing, kept=self.retained), Reject(None, 0, self.side)]
             return [*effects, Report(self.counts, self._notes)]
         leaves = bool(self._strange())
         if (
@@ -162,7 +165,7 @@ class Landing:
             rejected = self._bad(landed.lines, records if failing is None else records.unionByName(failing))
         return [
             Reject(rejected, bad, self.side),
-            ReplaceBatches(self.log, rows, kept=self.kept),
+            ReplaceBatches(self.log, rows, kept=self.retained),
             Report(counts, self._notes, self._warnings),
         ]
 
@@ -176,7 +179,7 @@ class Landing:
         records = landed.records
         log = changelog(records, self.spec, self.side, self.read.generations)
         if holes:
-            filled = filled_rows(self.read, self.side, log, records, counts, self.kept)
+            filled = filled_rows(self.read, self.side, log, records, counts, self.retained)
             log = filled.rows
             for batch, number in filled.unresolved.items():
                 counts[batch]["unresolved"] = number
@@ -202,12 +205,12 @@ class Landing:
     def _failed_once_filled(self, records: DataFrame, failed: DataFrame) -> DataFrame:
         """Returns the records whose rows are `Filled.failed`, with the reason."""
         keys = {name: f"_fk_of_{i}" for i, name in enumerate(key_of_record(self.declared))}
-        there = failed.withColumnsRenamed(keys | {s.BATCH: "_fk_of_batch"})
+        failed_keys = failed.withColumnsRenamed(keys | {s.BATCH: "_fk_of_batch"})
         same = [f"{sql} = {keys[name]}" for name, sql in key_of_record(self.declared).items()]
-        found = records.where(f"last AND kind = '{EVENT}'").join(
-            F.broadcast(there), F.expr(" AND ".join(["batch = _fk_of_batch", *same]))
+        matches = records.where(f"last AND kind = '{EVENT}'").join(
+            F.broadcast(failed_keys), F.expr(" AND ".join(["batch = _fk_of_batch", *same]))
         )
-        return found.withColumn("reason", F.col("_fk_failed")).select(*map(quote, records.columns))
+        return matches.withColumn("reason", F.col("_fk_failed")).select(*map(quote, records.columns))
 
     def _bad(self, lines: DataFrame, records: DataFrame) -> DataFrame:
         """Returns bad records with the columns of the quarantine, except the side."""
@@ -223,41 +226,43 @@ class Landing:
     def _counted(self) -> LandedRows:
         """Returns the records, with a mark on the last one of each key, after they were counted."""
         read, side, files, counts = self.read, self.side, self._files, self.counts
-        unreadable = {path: found.unreadable for path, found in self._looked.items() if found.unreadable is not None}
+        unreadable = {
+            path: finding.unreadable for path, finding in self._looked.items() if finding.unreadable is not None
+        }
         paths = [file.path for group in files.values() for file in group]
         texts = {path: read_as for path in paths if (read_as := self.ledger.corrections.texts(side, path))}
         links = linked(self._strange(), self._readable)
-        found_lines = read_records(read.warehouse.session, files, self.spec, side, unreadable, texts, links)
-        if found_lines.corrected is not None:
-            for row in found_lines.corrected.groupBy("batch").count().collect():
+        lines_read = read_records(read.warehouse.session, files, self.spec, side, unreadable, texts, links)
+        if lines_read.corrected is not None:
+            for row in lines_read.corrected.groupBy("batch").count().collect():
                 counts[row["batch"]]["corrected"] = row["count"]
         watch = Watch(self.spec, self.ledger, self.stage)
         of_files = [file for group in files.values() for file in group]
         many = are_many(self.spec, side, of_files, read.limits.sizes, self._looked)
         if many:
-            watch.learn(found_lines.parsed)
-        parsed = watch.marked(found_lines.parsed)
+            watch.learn(lines_read.parsed)
+        parsed = watch.marked(lines_read.parsed)
         records = self._records(parsed)
-        found = self._survey(parsed) if many and not unreadable else None
-        if found is not None:
+        by_batch = self._survey(parsed) if many and not unreadable else None
+        if by_batch is not None:
             once = read.frames.planned(mark_only(records), UNKNOWN)
-            landed = LandedRows(found_lines.lines, once, with_rows=False)
+            landed = LandedRows(lines_read.lines, once, with_rows=False)
         else:
             last = mark_last(records, self.spec, side)
             computed = read.frames.cached(last, UNKNOWN) if many else read.frames.cached(self._with_rows(last), None)
-            landed = LandedRows(found_lines.lines, computed, with_rows=not many)
+            landed = LandedRows(lines_read.lines, computed, with_rows=not many)
             counted = landed.counts("batch", *RecordGroup._fields)
-            found = {batch: {RecordGroup(*by): n for by, n in groups.items()} for batch, groups in counted.items()}
-        if None in found:
+            by_batch = {batch: {RecordGroup(*by): n for by, n in groups.items()} for batch, groups in counted.items()}
+        if None in by_batch:
             raise StageError("lines of a landing file could not be assigned to a batch", where=str(read.batches))
-        for batch, groups in found.items():
+        for batch, groups in by_batch.items():
             count_records(counts[batch], groups)
-        drifts = any(map(any_drifted, found.values()))
+        drifts = any(map(any_drifted, by_batch.values()))
         differences = watch.differences(_drifted(landed.records) if drifts else None)
-        rows = {batch: written(groups) for batch, groups in found.items()}
-        lacks = {batch: by_lacking(groups) for batch, groups in found.items()}
-        lost = watch.lost(lacks, differences, rows, lambda *of: _names_in(found_lines.parsed, *of))
-        self._notes += watch.report(differences, rows, {batch: counts[batch] for batch in found})
+        rows = {batch: written(groups) for batch, groups in by_batch.items()}
+        lacks = {batch: by_lacking(groups) for batch, groups in by_batch.items()}
+        lost = watch.lost(lacks, differences, rows, lambda *of: _names_in(lines_read.parsed, *of))
+        self._notes += watch.report(differences, rows, {batch: counts[batch] for batch in by_batch})
         self._warnings += [*watch.warnings(), *lost]
         return landed
 
@@ -274,9 +279,9 @@ class Landing:
         """Returns the rows of a changelog without those that folding removed: a folded batch stays folded."""
         keys, old = self.declared.stored_key, ranges_sql(s.BATCH, folded)
         stored = self.read.read(self.log).where(old).select(s.BATCH, *map(quote, keys))
-        kept = log.where(old).join(stored, [s.BATCH, *keys], "left_semi")
+        remaining = log.where(old).join(stored, [s.BATCH, *keys], "left_semi")
         truncates = f"{quote(keys[0])} IS NULL"
-        return kept.select(*map(quote, log.columns)).unionByName(log.where(f"NOT {old} OR {truncates}"))
+        return remaining.select(*map(quote, log.columns)).unionByName(log.where(f"NOT {old} OR {truncates}"))
 
     def _strange(self) -> list[str]:
         """Returns the files that Spark reads through links; none for a Delta table, which has versions instead."""
@@ -337,15 +342,15 @@ class Landing:
             events = records.where(F.col("kind") == EVENT).select(F.xxhash64("batch", *keys).alias("key"))
             if not events.groupBy("key").count().where("count > 1").isEmpty():
                 return None
-        found: dict[int, dict[RecordGroup, int]] = {}
+        by_batch: dict[int, dict[RecordGroup, int]] = {}
         for row in groups:
             last = True if row["kind"] in (EVENT, TRUNCATE) else None
             of = RecordGroup._make(last if name == "last" else row[name] for name in RecordGroup._fields)
-            found.setdefault(row["batch"], {})[of] = row["count"]
-        return {**found}
+            by_batch.setdefault(row["batch"], {})[of] = row["count"]
+        return {**by_batch}
 
     def _keep(self, batch: int, note: str) -> None:
-        self.kept.append(batch)
+        self.retained.append(batch)
         self.counts[batch] = dict(self.ledger.state(self.stage, batch).counts)
         self._notes.append(note.replace("{batch}", str(batch)))
 
@@ -377,7 +382,7 @@ def are_many(
         looked: per path, the findings about an examined file.
     """
     most = sizes.compressed_bytes if spec.side(side).format in _COMPRESSED else sizes.small_bytes
-    texts = {path: found.size for path, found in looked.items()}
+    texts = {path: finding.size for path, finding in looked.items()}
     return sum(max(file.size, texts.get(real(spec.location(file.path)), 0)) for file in files) > most
 
 

@@ -44,13 +44,15 @@ def refuse_gone_versions(
     ) from error
 
 
-def unreadable_snapshot(found: Unreadable, where: str) -> UnreadableFileError:
+def unreadable_snapshot(unreadable: Unreadable, where: str) -> UnreadableFileError:
     """Returns the error for a snapshot that cannot be read to its end."""
     return UnreadableFileError(
-        f"the snapshot is {found.reason}" if found.problem else f"the snapshot has a line {found.reason}",
+        f"the snapshot is {unreadable.reason}"
+        if unreadable.problem
+        else f"the snapshot has a line {unreadable.reason}",
         where=where,
         why="rows that are not read would be deleted; nothing of the batch was applied",
-        fix="replace the file by a whole one" if found.problem else TOO_LONG_FIX,
+        fix="replace the file by a whole one" if unreadable.problem else TOO_LONG_FIX,
     )
 
 
@@ -64,11 +66,11 @@ def refuse_cut_off(spec: PipelineSpec, side: Side, landed: LandedRows, counts: C
         return
     lines, place = landed.records.where(F.col("kind") != TRUNCATE), F.struct("block", "position")
     last = lines.groupBy("file").agg(*[F.max_by(name, place).alias(name) for name in ("kind", "reason")])
-    found = last.where(F.col("kind") == BAD).first()
-    if found is not None:
+    record = last.where(F.col("kind") == BAD).first()
+    if record is not None:
         raise UnreadableFileError(
-            f"the last record of the snapshot is bad: {found['reason']}",
-            where=found["file"],
+            f"the last record of the snapshot is bad: {record['reason']}",
+            where=record["file"],
             why="the file may be cut off, and rows that are not in it would be deleted; nothing of it was applied",
             fix="replace the file by a whole one, or take that record out of it",
         )
@@ -83,11 +85,11 @@ def refuse_truncates(spec: PipelineSpec, side: Side, landed: LandedRows, counts:
     if spec.side(side).sequence_by is None or not any(c.get("truncates") for c in counts.values()):
         return
     truncates = landed.records.where((F.col("kind") == TRUNCATE) & F.col("sequence.value").isNull())
-    found = truncates.select("batch").first()
-    if found is not None:
+    truncate = truncates.select("batch").first()
+    if truncate is not None:
         raise UnsupportedEventError(
             f"the {side} source was truncated, and sequence_by is null on the truncate",
-            where=f"pipeline {spec.name}, batch {found['batch']}",
+            where=f"pipeline {spec.name}, batch {truncate['batch']}",
             why="leaving the event out would keep rows that the source no longer has",
             fix="leave out sequence_by, so that the source's own order counts; or let the source send deletes",
         )
@@ -97,8 +99,8 @@ def about_other_tables(spec: PipelineSpec, side: Side, counts: Counts) -> list[s
     """Returns a note per batch in which no line has the table name of the side: the name is probably a mistake."""
     return [
         f"batch {batch}: no line is about table {spec.side(side).table}"
-        for batch, found in counts.items()
-        if found["read"] and found["read"] == found.get(f"ignored: {OTHER_TABLE}")
+        for batch, numbers in counts.items()
+        if numbers["read"] and numbers["read"] == numbers.get(f"ignored: {OTHER_TABLE}")
     ]
 
 
@@ -108,8 +110,8 @@ def about_rounded(spec: PipelineSpec, side: Side, counts: Counts) -> list[str]:
     return [
         f"batch {batch}: {number} {side} value(s) of {column} are not exact as {types[column]}; "
         "another type (DECIMAL, STRING) keeps what was sent"
-        for batch, found in counts.items()
-        for name, number in found.items()
+        for batch, numbers in counts.items()
+        for name, number in numbers.items()
         if (column := name.removeprefix(f"{ROUNDED}: ")) != name
     ]
 
@@ -123,24 +125,26 @@ def about_second_snapshots(side: Side, known: Mapping[int, Mapping[str, int]], r
         read: the counts of the batches that were read now.
     """
     others = (SNAPSHOT_ROWS, BY_ARRIVAL)
-    changed = [b for b, one in known.items() if one.get("events", 0) > sum(one.get(name, 0) for name in others)]
-    found = []
-    for batch, rows in sorted((b, one[SNAPSHOT_ROWS]) for b, one in known.items() if SNAPSHOT_ROWS in one):
-        before = [one for one in changed if one < batch]
+    changed = [
+        b for b, numbers in known.items() if numbers.get("events", 0) > sum(numbers.get(name, 0) for name in others)
+    ]
+    warnings = []
+    for batch, rows in sorted((b, numbers[SNAPSHOT_ROWS]) for b, numbers in known.items() if SNAPSHOT_ROWS in numbers):
+        before = [earlier for earlier in changed if earlier < batch]
         if before and not read.keys().isdisjoint({batch, *before}):
-            found.append(
+            warnings.append(
                 f"batch {batch}: {rows:,} {side} row(s) are of a snapshot, which counts as older than every change: "
                 f"where changes before it wrote a row (batch {min(before)} and later), the row of the snapshot lost. "
                 f"If the source was read anew after a gap, start with that snapshot: a new warehouse, and the files "
                 f"of {side} from batch {batch} on"
             )
-    return found
+    return warnings
 
 
 def about_keys_that_may_change(spec: PipelineSpec, side: Side, counts: Counts) -> list[str]:
     """Returns a note per batch with updates that may change the key of the side, unseen."""
     return [
-        f"batch {batch}: {one.what}. {one.fix}"
-        for batch, found in counts.items()
-        for one in unseen_keys(spec, side, found)
+        f"batch {batch}: {unseen.what}. {unseen.fix}"
+        for batch, numbers in counts.items()
+        for unseen in unseen_keys(spec, side, numbers)
     ]

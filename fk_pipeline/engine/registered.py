@@ -53,10 +53,10 @@ def _is_registered(session: SparkSession, spec: PipelineSpec, name: str) -> bool
             raise _refused(spec, name, f"Spark's catalog has no schema {schema}", f"in Spark: CREATE SCHEMA {schema}")
         if not session.catalog.tableExists(name):
             return False
-        found = session.sql(f"DESCRIBE DETAIL {_quoted(name)}").select("location").first()
+        detail = session.sql(f"DESCRIBE DETAIL {_quoted(name)}").select("location").first()
     except PySparkException as error:
         raise _refused(spec, name, f"Spark's catalog does not tell where its table lies: {first_line(error)}") from None
-    place = "" if found is None or found[0] is None else _local(unquote(str(found[0])))
+    place = "" if detail is None or detail[0] is None else _local(unquote(str(detail[0])))
     if place != _local(_place(spec)):
         raise _refused(spec, name, f"Spark's catalog has a table of this name at {place or 'an unknown place'}")
     return True

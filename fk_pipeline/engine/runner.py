@@ -142,11 +142,11 @@ class Runner:
             StateError: the name is that of something else.
         """
         result = self.spec.definition.result.name
-        if self.spec.register_ is not None and not self._alone and self.warehouse.version(result) is not None:
+        if self.spec.register_ is not None and not self._in_shadow and self.warehouse.version(result) is not None:
             register(self.session, self.spec)
 
     @property
-    def _alone(self) -> bool:
+    def _in_shadow(self) -> bool:
         """Whether no other run knows the tables: those of a rebuild."""
         return self.ledger.home != self.warehouse.home
 
@@ -209,7 +209,7 @@ class Runner:
         if not self.ledger.fingerprints:
             self.ledger.record_fingerprints(fingerprints(self.spec))
         of_result = stage == self.spec.definition.result_stage
-        if of_result and not self._alone:
+        if of_result and not self._in_shadow:
             refuse_taken(self.session, self.spec)
         info = CommitInfo(self.spec.name, stage, batches, run_id, held)
         parts = (self.warehouse, self.ledger, self.layout, self.spec, self.zone)
@@ -222,23 +222,23 @@ class Runner:
             self.ledger.runs.succeed(done.counts, done.versions, seconds, *how)
         except Exception as error:
             where = place(self.spec, stage, batches)
-            ours = self._ended(stage, batches, error) or error
-            if not isinstance(ours, FkPipelineError):
-                told_of = refusal(error, self.ledger.home, where) or without_row_numbers(error)
-                ours = told_of or translated(error, self.spec, self.zone)
-            what = message_of(ours, self.spec)
+            own_error = self._ended(stage, batches, error) or error
+            if not isinstance(own_error, FkPipelineError):
+                explained = refusal(error, self.ledger.home, where) or without_row_numbers(error)
+                own_error = explained or translated(error, self.spec, self.zone)
+            what = message_of(own_error, self.spec)
             with contextlib.suppress(OSError, DeltaError):  # a full disk: the entry of its start must suffice
                 self.ledger.runs.fail(time.monotonic() - started, what)
-            if ours is not error:
-                raise ours from cause_of(error, self.spec)
+            if own_error is not error:
+                raise own_error from cause_of(error, self.spec)
             if not isinstance(error, (OSError, DeltaError)) and not is_from_spark(error):
                 raise
             failed = stage_failed(self.spec, self.ledger, stage, batches, error, what, before)
             raise failed from cause_of(error, self.spec)
         if of_result:
             self.register()
-        told = tuple(done.notes), done.choice, tuple(done.warnings)
-        return StageRun(stage, batches, run_id, done.counts, seconds, done.versions, *told)
+        outcome = tuple(done.notes), done.choice, tuple(done.warnings)
+        return StageRun(stage, batches, run_id, done.counts, seconds, done.versions, *outcome)
 
     def _ended(self, stage: str, batches: BatchRange, error: Exception) -> SparkEndedError | None:
         """Returns the error for a stage whose Spark has ended, and forgets that Spark; None if Spark still runs."""
@@ -252,12 +252,12 @@ class Runner:
         A commit that a run without its lease makes meanwhile also counts as a conflict, though Delta sees none.
         """
         conflicts, evaluator, stage = 0, STOPPING, work.stage.name
-        home, kind, alone = self.ledger.home, self.ledger.kind, self._alone
+        home, kind, in_shadow = self.ledger.home, self.ledger.kind, self._in_shadow
         while True:
-            before = {} if alone else versions_of(kind, home, stage)
+            before = {} if in_shadow else versions_of(kind, home, stage)
             try:
                 done = work.run(evaluator, before)
-                late = None if alone else overtaken(kind, home, stage, work.info.run_id, before)
+                late = None if in_shadow else overtaken(kind, home, stage, work.info.run_id, before)
             except Exception as error:
                 if is_conflict(error) and conflicts < ATTEMPTS_ON_CONFLICT - 1:
                     conflicts += 1

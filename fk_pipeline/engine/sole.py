@@ -46,19 +46,19 @@ def sole_session(session: SparkSession, home: str, names: Iterable[str]) -> Iter
         home: the folder of the pipeline's tables.
         names: the leases of the work, which the caller holds.
     """
-    mine: str | None = getattr(session, "session_id", None)
-    if mine is None:
+    own_id: str | None = getattr(session, "session_id", None)
+    if own_id is None:
         yield
         return
     notes = [_Note(f"{home}/leases/{name}.session") for name in names]
-    for session_id in {note.read() for note in notes} - {mine, ""}:
+    for session_id in {note.read() for note in notes} - {own_id, ""}:
         end_session(session, session_id)
     for note in notes:
-        note.write(mine)
+        note.write(own_id)
 
     def forget() -> None:
         for note in notes:
-            if note.read() == mine:  # a run that took over has left its own note
+            if note.read() == own_id:  # a run that took over has left its own note
                 note.remove()
 
     try:

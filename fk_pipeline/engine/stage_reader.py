@@ -46,9 +46,9 @@ class StageReader(TableReader):
         super().__init__(warehouse, tables, batches)
         self.spec, self.history, self.generations, self.evaluator = spec, history, generations, evaluator
         stage = spec.definition.stage(history.stage)
-        wanted, isolating = spec.settings.strategy_of(stage.name), evaluator.isolating
+        strategy, isolating = spec.settings.strategy_of(stage.name), evaluator.isolating
         self.limits: Planner = Planner(
-            warehouse, self._tables, self.versions, batches, stage, wanted, isolating=isolating
+            warehouse, self._tables, self.versions, batches, stage, strategy, isolating=isolating
         )
 
     def seen(self, name: str) -> Seen | None:

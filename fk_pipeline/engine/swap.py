@@ -98,15 +98,15 @@ def swap_in(session: SparkSession, spec: PipelineSpec, ledger: Ledger, layout: L
     ledger.record_fingerprints(fingerprints(spec))
     names = [s.QUARANTINE, *(name for stage in stages for name in kind.written_by(stage))]
     versions = [(name, version) for name in names if (version := real.version(name)) is not None]
-    kept = {k: ready[k] for k in ("rebuild_id", "source", "stages", "rows", "seconds")}
-    ledger.rebuilds.record("finished", **kept, versions=versions)
+    recorded = {k: ready[k] for k in ("rebuild_id", "source", "stages", "rows", "seconds")}
+    ledger.rebuilds.record("finished", **recorded, versions=versions)
     discard_shadow(spec)
 
 
 def origins(kind: Kind, stages: Sequence[str], source: Source) -> list[str]:
     """Returns the origins whose quarantine rows a rebuild replaces; an input only if it reads landing files."""
-    anew = [origin for origin, stage in kind.rejecting.items() if stage in stages]
-    return [origin for origin in anew if source is Source.LANDING or kind.side_of(kind.rejecting[origin]) is None]
+    rebuilt = [origin for origin, stage in kind.rejecting.items() if stage in stages]
+    return [origin for origin in rebuilt if source is Source.LANDING or kind.side_of(kind.rejecting[origin]) is None]
 
 
 def takes_no_commit(home: str, name: str) -> bool:
@@ -114,9 +114,9 @@ def takes_no_commit(home: str, name: str) -> bool:
 
     Its log cannot be read, or is gone; or somebody has given it a feature that Delta does not end.
     """
-    found, path = damage_of(home, name), f"{home}/{name}"
-    if found is not None:
-        return found.of_log
+    damage, path = damage_of(home, name), f"{home}/{name}"
+    if damage is not None:
+        return damage.of_log
     return not may_be_replaced(open_table(path)) if is_there(home, name) else has_files_only(home, name)
 
 

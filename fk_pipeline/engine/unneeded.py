@@ -128,10 +128,12 @@ class UnneededRows:
         with undisturbed(self.spec.home, kind):
             ledger.refresh()
             if not self._is_due() and ledger.rebuilds.unfinished is None:
-                found = {side: self._final(side, state, closing) for side, state in stored.items()}
-                horizon = closing.horizon(found, datetime.now(UTC))
+                final = {side: self._final(side, state, closing) for side, state in stored.items()}
+                horizon = closing.horizon(final, datetime.now(UTC))
                 stages = {side: kind.input(side).stage for side in closing.sides}
-                if horizon is not None and all(is_later(horizon, ledger.folds.horizon(one)) for one in stages.values()):
+                if horizon is not None and all(
+                    is_later(horizon, ledger.folds.horizon(stage)) for stage in stages.values()
+                ):
                     ledger.folds.close(stages, horizon)
         for side, state in stored.items():
             with self._at(logs[side], state) as info:
@@ -180,10 +182,10 @@ class UnneededRows:
                 if role is Role.LOG:
                     lost = versions.where(old(s.BATCH))
                     if closing.order[0] is Role.STATE:  # it has lost them, now or before
-                        there = self.warehouse.read(state).select(
+                        in_state = self.warehouse.read(state).select(
                             *[F.col(quote(key)).alias(name) for key, name in keys.items()]
                         )
-                        lost = lost.where(f"{quote(named[0])} IS NOT NULL").join(there, named, "left_anti")
+                        lost = lost.where(f"{quote(named[0])} IS NOT NULL").join(in_state, named, "left_anti")
                     else:
                         lost = lost.join(dead, named, "left_semi")
                     self._remove(lost.select(s.BATCH, *map(quote, named)), info, log)
@@ -205,7 +207,7 @@ class UnneededRows:
                 return
             both = settled(ledger, ledger.folds.on_all_sides)
             counts = {b: ledger.state(self.kind.result_stage, b).counts for b in both}
-            refused = [b for b, found in counts.items() if any(found.get(name) for name in QUARANTINING)]
+            refused = [b for b, numbers in counts.items() if any(numbers.get(name) for name in QUARANTINING)]
             where = ranges_sql(s.BATCH, {*both}.difference(refused), ledger.batches)
             number = self.warehouse.read(table).where(where).count()
             if number:
