@@ -62,23 +62,47 @@ def run_stages(
         pipeline.adopt()
     tell, progress = tell or (lambda _: None), progress or (lambda *_: None)
     discovery = _prepare(pipeline, ranges or (), tell, moment)
-    done: list[StageRun] = []
     if waive is not None:
         _waive(pipeline, chosen, ranges, waive)
     if ranges is not None:
-        size = pipeline.spec.settings.max_batches_per_pass
-        parts = [part for whole in ranges for part in cut(whole, pipeline.ledger().batches, size)]
-        works = [(stage, part) for part in parts for stage in chosen]
-        for number, (stage, part) in enumerate(works, start=1):
-            work = Pass(stage, part, number, len(works))
-            progress(work, None)
-            done.append(pipeline.runner.run(stage, part))
-            progress(work, done[-1])
-        _refuse_left_out(pipeline, discovery, ranges, done)
-        return done
+        done = _run_ranges(pipeline, chosen, ranges, progress)
+    else:
+        done = _run_due_batches(pipeline, chosen, progress, tell)
+    _refuse_left_out(pipeline, discovery, ranges, done)
+    registers = ranges is None and pipeline.spec.register_ is not None
+    if registers and not done:  # a catalog in memory forgets it with its session
+        pipeline.runner.register()
+    return done
+
+
+def _run_ranges(
+    pipeline: OpenPipeline, stages: Sequence[str], ranges: Sequence[BatchRange], progress: PassProgress
+) -> list[StageRun]:
+    """Runs stages for ranges of batches, due or not; all stages for a part of a range before its next part."""
+    size = pipeline.spec.settings.max_batches_per_pass
+    parts = [part for whole in ranges for part in cut(whole, pipeline.ledger().batches, size)]
+    works = [(stage, part) for part in parts for stage in stages]
+    done: list[StageRun] = []
+    for number, (stage, part) in enumerate(works, start=1):
+        work = Pass(stage, part, number, len(works))
+        progress(work, None)
+        done.append(pipeline.runner.run(stage, part))
+        progress(work, done[-1])
+    return done
+
+
+def _run_due_batches(
+    pipeline: OpenPipeline, stages: Sequence[str], progress: PassProgress, tell: Callable[[str], None]
+) -> list[StageRun]:
+    """Runs stages, in running order, for all batches for which they are due.
+
+    Raises:
+        CheckFailedError: batches failed checks; the error has what was done.
+    """
     from fk_pipeline.plan import expected_passes
 
-    expected = expected_passes(pipeline.spec, pipeline.ledger(), chosen)
+    expected = expected_passes(pipeline.spec, pipeline.ledger(), stages)
+    done: list[StageRun] = []
 
     def run_pass(stage: str, part: BatchRange) -> StageRun | None:
         work = Pass(stage, part, len(done) + 1, max(len(done) + 1, expected))
@@ -92,7 +116,7 @@ def run_stages(
         return ran
 
     refused: list[FailedCheck] = []
-    for stage in chosen:
+    for stage in stages:
         refusing = run_due(pipeline, stage, run_pass)
         refused += [check for check in refusing if check not in refused]
     if refused:
@@ -101,9 +125,6 @@ def run_stages(
         stopped = check_failed(refused, pipeline.spec, pipeline.ledger())
         stopped.done = done
         raise stopped
-    _refuse_left_out(pipeline, discovery, None, done)
-    if pipeline.spec.register_ is not None and not done:  # a catalog in memory forgets it with its session
-        pipeline.runner.register()
     return done
 
 
