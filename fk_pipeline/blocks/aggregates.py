@@ -111,15 +111,17 @@ def refuse_order(called: Iterable[Call]) -> None:
 
 def computed_on_rows(text: str) -> list[str]:
     """Returns the SQL that the aggregate functions of an expression compute on each row, without plain columns."""
-    found = []
+    computed = []
     for call in filter(_is_aggregate, calls_in(text)):
         given = [*call.arguments, *([] if call.ordered_by is None else [call.ordered_by])]
-        read = [sql for one in given if one != "*" for sql in _fields(one) if parse_expression(sql).reads]
+        read = [
+            sql for argument in given if argument != "*" for sql in _fields(argument) if parse_expression(sql).reads
+        ]
         if call.where is not None:
-            found += [f"IF({call.where}, {sql}, NULL)" for sql in read or ["1"]]
+            computed += [f"IF({call.where}, {sql}, NULL)" for sql in read or ["1"]]
         else:
-            found += [sql for sql in read if not parse_expression(sql).plain]
-    return found
+            computed += [sql for sql in read if not parse_expression(sql).plain]
+    return computed
 
 
 def _fields(sql: str) -> list[str]:
@@ -127,7 +129,7 @@ def _fields(sql: str) -> list[str]:
     first = next(iter(calls_in(sql)), None)
     if first is None or first.name != "struct" or first.whole != sql:
         return [sql]
-    return [field for one in first.arguments for field in _fields(body_of(one))]
+    return [field for argument in first.arguments for field in _fields(body_of(argument))]
 
 
 def _is_aggregate(call: Call) -> bool:
@@ -141,5 +143,5 @@ def _is_ordered(call: Call) -> bool:
     around = call.within
     if call.name not in _LISTS or around is None or around.arguments[0] != call.whole:
         return False
-    ascending = [one.lower() in ("true", "false") for one in around.arguments[1:]]
+    ascending = [argument.lower() in ("true", "false") for argument in around.arguments[1:]]
     return (around.name == "array_sort" and not ascending) or (around.name == "sort_array" and all(ascending))

@@ -22,12 +22,12 @@ def close_names(name: str, others: Iterable[str]) -> list[str]:
     words, plain = _words(name), "".join(_words(name))
 
     def likeness(other: str) -> float:
-        mine = _words(other)
-        within = {*words} <= {*mine} or {*mine} <= {*words}
-        return max(difflib.SequenceMatcher(None, plain, "".join(mine)).ratio(), CLOSE if within else 0)
+        other_words = _words(other)
+        within = {*words} <= {*other_words} or {*other_words} <= {*words}
+        return max(difflib.SequenceMatcher(None, plain, "".join(other_words)).ratio(), CLOSE if within else 0)
 
-    found = sorted((-likeness(other), other) for other in others if _words(other))
-    return [other for unlike, other in found if -unlike >= CLOSE][:PROPOSED]
+    ranked = sorted((-likeness(other), other) for other in others if _words(other))
+    return [other for unlike, other in ranked if -unlike >= CLOSE][:PROPOSED]
 
 
 def _words(name: str) -> list[str]:

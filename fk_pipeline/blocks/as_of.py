@@ -19,8 +19,8 @@ VALID_TO = "_fk_valid_to"
 """Column: the time from which a version does not hold any more; null while it holds."""
 
 CLOSED = "X''"
-"""SQL (BINARY): what stands in place of a hash for the times of a key that are closed: which of its versions held then
-is not told any more (`history`). Such a row has no `_fk_valid_from`: it holds from the beginning."""
+"""SQL (BINARY): the value in place of a hash for the closed times of a key, whose versions are left out (`history`).
+Such a row has no `_fk_valid_from`: it holds from the beginning."""
 
 
 def is_closed(hash_column: str) -> str:
@@ -78,15 +78,15 @@ def reach(
     Returns:
         Changed versions, with other times in `_fk_valid_from` (null: from the beginning) and `_fk_valid_to`.
     """
-    there, by = f"IF({s.HASH} IS NULL, NULL, {s.VALID_FROM})", f"PARTITION BY {', '.join(map(quote, keys))}"
+    existing, by = f"IF({s.HASH} IS NULL, NULL, {s.VALID_FROM})", f"PARTITION BY {', '.join(map(quote, keys))}"
     others = "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-    following = f"MIN({there}) OVER ({by} ORDER BY {s.VALID_FROM} DESC {others})"
+    following = f"MIN({existing}) OVER ({by} ORDER BY {s.VALID_FROM} DESC {others})"
     rows = versions.withColumn(VALID_TO, F.expr(_until(following, truncates)))
     if not before:
         changed = f"{s.HASH} IS NULL AND {changed}"
         if horizon is None:
             return rows.where(changed)
-    previous = f"MAX({there}) OVER ({by} ORDER BY {s.VALID_FROM} {others})"
+    previous = f"MAX({existing}) OVER ({by} ORDER BY {s.VALID_FROM} {others})"
     since = f"COALESCE({previous}, {s.VALID_FROM})" if before else s.VALID_FROM
     if horizon is not None:
         opened = f"IF({s.HASH} IS NULL, {previous}, {s.VALID_FROM})"

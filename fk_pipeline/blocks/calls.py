@@ -45,16 +45,16 @@ def calls_in(text: str) -> list[Call]:
             opened.append(i)
         elif token.token_type in _CLOSES and opened:
             closes[opened.pop()] = i
-    found: list[tuple[int, int, Call]] = []
+    calls: list[tuple[int, int, Call]] = []
     for i, token in enumerate(tokens[:-1]):
         if i + 1 not in closes or tokens[i + 1].token_type is not TokenType.L_PAREN or not token.text.isidentifier():
             continue
         if token.token_type in (TokenType.FILTER, TokenType.WHERE) or _is_group(tokens, i):
             continue
-        within = next((call for first, last, call in reversed(found) if first < i < last), None)
+        within = next((call for first, last, call in reversed(calls) if first < i < last), None)
         call, last = _call(text, tokens, closes, i, within)
-        found.append((i, last, call))
-    return [call for _, _, call in found]
+        calls.append((i, last, call))
+    return [call for _, _, call in calls]
 
 
 def _call(text: str, tokens: Sequence[Token], closes: dict[int, int], i: int, within: Call | None) -> tuple[Call, int]:
@@ -74,7 +74,7 @@ def _call(text: str, tokens: Sequence[Token], closes: dict[int, int], i: int, wi
 
 def _is_group(tokens: Sequence[Token], i: int) -> bool:
     """Returns whether a token is the second of WITHIN GROUP."""
-    return 0 < i < len(tokens) and [one.text.lower() for one in tokens[i - 1 : i + 1]] == ["within", "group"]
+    return 0 < i < len(tokens) and [token.text.lower() for token in tokens[i - 1 : i + 1]] == ["within", "group"]
 
 
 def _parts(tokens: Sequence[Token], closes: dict[int, int], first: int, end: int) -> Iterator[tuple[int, int]]:

@@ -46,14 +46,14 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         no row on which one fails.
     """
     side_spec = spec.side(side)
-    kept = [c for c in records.columns if c != "row"]
-    frame = records.selectExpr(f"STRUCT({', '.join(kept)}) AS _fk_record", "row.*")
+    columns = [c for c in records.columns if c != "row"]
+    frame = records.selectExpr(f"STRUCT({', '.join(columns)}) AS _fk_record", "row.*")
     is_event = f"_fk_record.kind = '{EVENT}'"
     written = f"{is_event} AND NOT _fk_record.deleted"
     when, gone = side_spec.delete_when, "FALSE"
     if when is not None:
-        said = f"COALESCE({evaluator.value(when, written)}, FALSE) AS _fk_gone"
-        frame, gone = frame.selectExpr("*", said), "_fk_gone"
+        is_gone = f"COALESCE({evaluator.value(when, written)}, FALSE) AS _fk_gone"
+        frame, gone = frame.selectExpr("*", is_gone), "_fk_gone"
     has_row = f"{written} AND NOT {gone}"
     times, checked = spec.definition.input(side).times, _checked(spec, side)
     expressions = [(f"_fk_derived_{i}", sql, has_row, what) for i, (_, sql, what) in enumerate(checked)]
@@ -69,7 +69,7 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         "*", *[f"IF({on} AND _fk_failed IS NULL, ({sql}), NULL) AS {name}" for name, sql, on, _ in expressions]
     )
     row = ", ".join(c.quoted for c in side_spec.columns)
-    out = {name: f"_fk_record.{name}" for name in kept} | {"row": f"STRUCT({row})"}
+    out = {name: f"_fk_record.{name}" for name in columns} | {"row": f"STRUCT({row})"}
     if when is not None:
         out |= {"op": "IF(_fk_gone, 'd', _fk_record.op)", "deleted": "_fk_record.deleted OR _fk_gone"}
     wrong = "_fk_failed"
@@ -83,14 +83,14 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         wrong = f"COALESCE({wrong}, IF({is_event} AND {out['valid_from']} IS NULL, {missing}, NULL))"
     for i, (name, sql, what) in enumerate(checked):
         if name in times:
-            kind = frame.schema[f"_fk_derived_{i}"].dataType.simpleString()
-            wrong = f"COALESCE({wrong}, IF({has_row}, {unfit(f'_fk_derived_{i}', kind, f'{what} {sql}')}, NULL))"
+            dtype = frame.schema[f"_fk_derived_{i}"].dataType.simpleString()
+            wrong = f"COALESCE({wrong}, IF({has_row}, {unfit(f'_fk_derived_{i}', dtype, f'{what} {sql}')}, NULL))"
     if evaluator.isolating or side_spec.sequence_by is not None or since is not None or times:
         out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
         out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
     # Only the text of a bad record is used later: that of the others need not be sorted and kept.
     text_of = "TO_JSON" if isinstance(records.schema["value"].dataType, T.StructType) else ""
-    may_fail = evaluator.isolating and side_spec.where is not None and "holes" in kept  # once it is filled
+    may_fail = evaluator.isolating and side_spec.where is not None and "holes" in columns  # once it is filled
     used = f"{out['kind']} = '{BAD}'{' OR _fk_record.holes IS NOT NULL' if may_fail else ''}"
     out["value"] = f"IF({used}, {text_of}(_fk_record.value), NULL)"
     if checked:  # a sum, so that each is computed, also beside one that is null
@@ -100,23 +100,25 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
 
 def _checked(spec: PipelineSpec, side: Side) -> list[tuple[str, str, str]]:
     """Returns the expressions that must not fail on a row: derived column or empty, SQL, key of the pipeline file."""
-    one, where = spec.definition.input(side), spec.side(side).where
-    derived = {n: sql for n, sql in _derived(spec, side).items() if n in one.times or not parse_expression(sql).plain}
-    found = [(name, sql, one.derived_as(name).removeprefix(f"{side}.")) for name, sql in derived.items()]
-    found += [("", sql, what) for sql, what in one.computed(spec).items()]
-    return found + ([] if where is None else [("", where, "where")])
+    kind_input, where = spec.definition.input(side), spec.side(side).where
+    derived = {
+        n: sql for n, sql in _derived(spec, side).items() if n in kind_input.times or not parse_expression(sql).plain
+    }
+    expressions = [(name, sql, kind_input.derived_as(name).removeprefix(f"{side}.")) for name, sql in derived.items()]
+    expressions += [("", sql, what) for sql, what in kind_input.computed(spec).items()]
+    return expressions + ([] if where is None else [("", where, "where")])
 
 
 def row_expressions(spec: PipelineSpec, side: Side) -> tuple[str, ...]:
     """Returns the SQL expressions that are computed for every change of a side."""
-    of_side, one = spec.side(side), spec.definition.input(side)
+    of_side, kind_input = spec.side(side), spec.definition.input(side)
     valid_from = None if of_side.holds_since_commit else of_side.valid_from
     own = filter(None, (of_side.sequence_by, of_side.delete_when, of_side.where, valid_from))
-    return (*one.derives(spec).values(), *one.computed(spec), *own)
+    return (*kind_input.derives(spec).values(), *kind_input.computed(spec), *own)
 
 
 def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
-    """Adds two columns to records: `last`, newest event of its key in its batch; `events`, number of events there.
+    """Adds two columns to records: `last`, newest event of its key in its batch; `events`, how many its key has there.
 
     The order is the source's sequence, ties by the place in the landing files. Truncates count as events of one key of
     their own, and an event before the newest truncate of its batch is not the last of its key: the truncate is. Both
@@ -125,8 +127,8 @@ def mark_last(records: DataFrame, spec: PipelineSpec, side: Side) -> DataFrame:
     counts = f"kind IN ('{EVENT}', '{TRUNCATE}')"
     order = "STRUCT(sequence, file_number, block, position)"
     keys = [f"CASE WHEN kind = '{EVENT}' THEN {sql} END" for sql in key_of_record(spec.side(side)).values()]
-    alone = f"CASE WHEN NOT {counts} THEN STRUCT(file, block, position) END"
-    by_key = f"PARTITION BY {', '.join(['batch', 'kind', *keys, alone])}"
+    own_place = f"CASE WHEN NOT {counts} THEN STRUCT(file, block, position) END"
+    by_key = f"PARTITION BY {', '.join(['batch', 'kind', *keys, own_place])}"
     truncated = f"MAX(CASE WHEN kind = '{TRUNCATE}' THEN {order} END) OVER (PARTITION BY batch)"
     newest = f"ROW_NUMBER() OVER ({by_key} ORDER BY {order} DESC) = 1"
     outlives = f"(_fk_truncated IS NULL OR {order} >= _fk_truncated)"
@@ -248,9 +250,9 @@ def passing(log: DataFrame, side: SideSpec) -> DataFrame:
     if side.where is None:
         return log
     values = [name for name in (s.HASH, *(column.name for column in side.value_columns)) if name in log.columns]
-    kept = {name: F.expr(f"IF(_fk_passes, {quote(name)}, NULL)") for name in values}
+    masked = {name: F.expr(f"IF(_fk_passes, {quote(name)}, NULL)") for name in values}
     marked = log.selectExpr("*", f"{passes(side)} AS _fk_passes")
-    return marked.withColumns({**kept, s.DELETED: F.expr("NOT _fk_passes")}).drop("_fk_passes")
+    return marked.withColumns({**masked, s.DELETED: F.expr("NOT _fk_passes")}).drop("_fk_passes")
 
 
 def for_story(log: DataFrame, side: SideSpec) -> DataFrame:

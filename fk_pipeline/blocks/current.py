@@ -51,7 +51,7 @@ class CurrentRows:
         """Returns the table of an input of a pipeline (`PipelineSpec`) whose kind has one."""
         own, source = spec.definition.input(side), spec.side(side)
         derived = own.derives(spec)
-        times = tuple(one for one in own.times if one in derived)
+        times = tuple(time for time in own.times if time in derived)
         keys = {column.name for column in source.key_columns}
         payload = tuple(column for column in spec.selected[side] if column.name not in keys)
         name, number = spec.definition.state_of(side).name, own.numbered if times else ""
@@ -95,17 +95,17 @@ class CurrentRows:
 
     def lineage(self) -> dict[str, list[tuple[str, str]]]:
         """Returns, per column, the (changelog, column) pairs that it is made of."""
-        found = {column.name: [(self.log, column.name)] for column in (*self.source.key_columns, *self.payload)}
+        origins = {column.name: [(self.log, column.name)] for column in (*self.source.key_columns, *self.payload)}
         for name, sql in self.made.items():
             read = [self.source.column(path[0]) for path in parse_expression(sql).reads]
-            found[name] = [(self.log, column.name) for column in read if column is not None]
-        return found
+            origins[name] = [(self.log, column.name) for column in read if column is not None]
+        return origins
 
 
 def current_tables(spec: Any) -> Iterator[CurrentRows]:
     """Yields the table of each input of a pipeline."""
-    for one in spec.definition.inputs:
-        yield CurrentRows.of(spec, one.name)
+    for kind_input in spec.definition.inputs:
+        yield CurrentRows.of(spec, kind_input.name)
 
 
 def secret_columns(spec: Any, *sides: Side) -> frozenset[str]:
@@ -117,15 +117,15 @@ def secret_columns(spec: Any, *sides: Side) -> frozenset[str]:
         spec: the pipeline.
         sides: the inputs whose sensitive columns the tables have under the names of the source.
     """
-    found = {name for side in sides for name in spec.side(side).sensitive}
-    for one in current_tables(spec):
-        made = one.made
-        if one.source.sequence_by is not None:
-            made["value"] = one.source.sequence_by  # the field of the order of versions
+    secret = {name for side in sides for name in spec.side(side).sensitive}
+    for table in current_tables(spec):
+        made = table.made
+        if table.source.sequence_by is not None:
+            made["value"] = table.source.sequence_by  # the field of the order of versions
         for name, sql in made.items():
-            if any(one.source.is_sensitive(path[0]) for path in parse_expression(sql).reads):
-                found.add(name)
-    return frozenset(found)
+            if any(table.source.is_sensitive(path[0]) for path in parse_expression(sql).reads):
+                secret.add(name)
+    return frozenset(secret)
 
 
 def lineage(spec: Any, stage: str) -> dict[str, list[tuple[str, str]]]:
@@ -133,7 +133,7 @@ def lineage(spec: Any, stage: str) -> dict[str, list[tuple[str, str]]]:
 
     The stages that read landing files have none.
     """
-    tables = {one.name: one for one in current_tables(spec)}
+    tables = {table.name: table for table in current_tables(spec)}
     if stage in tables:
         return tables[stage].lineage()
     if stage != spec.definition.result_stage:

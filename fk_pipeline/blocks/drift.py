@@ -26,12 +26,12 @@ from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.fields import MOST_FIELDS_KEPT, NOT_COMPARED
 
 DRIFT = "drift"
-"""Column of records (STRUCT): `new`, fields that their side never had, and `lacking`, columns that are not there; both
+"""Column of records (STRUCT): `new`, fields that their side never had, and `lacking`, columns that a row lacks; both
 null if the fields of a row are unknown. The column is null if there is no difference."""
 
 NEW_FIELDS = "rows with new fields"
 
-_MOST_FOUND = 100_000
+_MOST_DIFFERENCES = 100_000
 """The number of differences, one per batch and name, from which on no names are kept."""
 
 _ROW = f"kind = '{EVENT}' AND NOT deleted"
@@ -70,9 +70,9 @@ class Watch:
 
     def marked(self, parsed: DataFrame) -> DataFrame:
         """Returns records as a format returns them, with `DRIFT` and `lost.GONE` in place of `fields`."""
-        kept, self._compares = [name for name in parsed.columns if name != "fields"], self._may_compare(parsed)
+        columns, self._compares = [name for name in parsed.columns if name != "fields"], self._may_compare(parsed)
         if not self._compares:
-            return parsed.selectExpr(*kept, _NO_DRIFT, f"CAST(NULL AS STRING) AS {GONE}")
+            return parsed.selectExpr(*columns, _NO_DRIFT, f"CAST(NULL AS STRING) AS {GONE}")
         side = self.spec.side(self.side)
         values = [c.name for c in side.value_columns] if compares(self.spec, side) else self._unproven
         new = f"ARRAY_EXCEPT(fields, {_names([*self._declared, *sorted(self._known | self._learned)])})"
@@ -80,7 +80,7 @@ class Watch:
         # No lambdas: with them Spark would not compile the whole projection.
         nothing = f"NOT ({_ROW}) OR (SIZE({new}) = 0 AND SIZE({lacking}) = 0)"
         drift = f"IF({nothing}, NULL, STRUCT({new} AS new, {lacking} AS lacking))"
-        return parsed.selectExpr(*kept, f"{drift} AS {DRIFT}", f"{gone(self._placing)} AS {GONE}")
+        return parsed.selectExpr(*columns, f"{drift} AS {DRIFT}", f"{gone(self._placing)} AS {GONE}")
 
     def warnings(self) -> list[str]:
         """Returns warnings about fields that seem to mark deleted rows but are read by nothing; call `report` before.
@@ -93,15 +93,15 @@ class Watch:
         read = {column.name for column in self.spec.chosen(self.side)}
         read |= {path[0] for sql in row_expressions(self.spec, self.side) for path in parse_expression(sql).reads}
         declared = [name for name in self._declared if name not in {*read, *side.key}]
-        found = [name for name in [*declared, *sorted(self._known | self._learned)] if may_say_deletes(name)]
+        unread = [name for name in [*declared, *sorted(self._known | self._learned)] if may_say_deletes(name)]
         return [
             f"{self.side} rows have a field {name!r}, and nothing reads it: if it says that a row is deleted, "
-            f"such rows stay in the result. Say so in the pipeline file: {self._said(name)}; "
+            f"such rows stay in the result. Say so in the pipeline file: {self._setting_for(name)}; "
             "if it does not, delete_when: FALSE"
-            for name in found
+            for name in unread
         ]
 
-    def lost(self, counted: Lacking, found: Differences, rows: Mapping[int, int], names: NamesIn) -> list[str]:
+    def lost(self, counted: Lacking, differences: Differences, rows: Mapping[int, int], names: NamesIn) -> list[str]:
         """Returns warnings about columns that rows lack and that place a row (see `lost.lost`), or that none ever had.
 
         Call `report` after it: the names that `report` records are not new to the next run, so a batch that is refused
@@ -109,7 +109,7 @@ class Watch:
 
         Args:
             counted: per batch, the numbers of rows that lack columns which place a row.
-            found: the differences.
+            differences: the differences, per batch and name.
             rows: per batch, the number of rows that were compared.
             names: returns names of fields in rows of a batch.
 
@@ -121,16 +121,17 @@ class Watch:
         def undeclared(batch: int, column: str, has_it: bool) -> set[str]:
             return {*names(batch, column, has_it)} - {*self._declared}
 
-        told = lost(self._placing, counted, undeclared, self.side, self._known, sends_all=sends_all)
+        warnings = lost(self._placing, counted, undeclared, self.side, self._known, sends_all=sends_all)
         compared = {batch: number for batch, number in rows.items() if number}
         for column in self._unproven if compared and self._compares else ():
-            if column not in told and _without(found, column) == compared:
-                told[column] = warn(self.side, column, compared, undeclared(min(compared), column, False))
-        if told and self.spec.schema_changes == "fail":
-            self._refuse([*told.values()])
-        return [*told.values()]
+            if column not in warnings and _without(differences, column) == compared:
+                warnings[column] = warn(self.side, column, compared, undeclared(min(compared), column, False))
+        if warnings and self.spec.schema_changes == "fail":
+            self._refuse([*warnings.values()])
+        return [*warnings.values()]
 
-    def _said(self, name: str) -> str:
+    def _setting_for(self, name: str) -> str:
+        """Returns the setting that reads a field as the mark of deleted rows."""
         if names_operation(name):
             return f"{self.side}.op_column: {name}"
         return f"{self.side}.delete_when, a condition over {name}, declared in the schema"
@@ -139,11 +140,11 @@ class Watch:
         """Returns whether the pipeline file allows the comparison, and the format provides the fields of rows."""
         return self.spec.schema_changes != "ignore" and "fields" in parsed.columns
 
-    def report(self, found: Differences, rows: Mapping[int, int], counts: Counts) -> list[str]:
+    def report(self, differences: Differences, rows: Mapping[int, int], counts: Counts) -> list[str]:
         """Counts the rows that differ and records new fields.
 
         Args:
-            found: the differences.
+            differences: the differences, per batch and name.
             rows: per batch, the number of rows that were compared.
             counts: the counts per batch, to which this method adds.
 
@@ -153,19 +154,19 @@ class Watch:
         Raises:
             SchemaChangedError: there are notes, and `schema_changes` is `fail`.
         """
-        if not self._compares or len(found) == _MOST_FOUND:
+        if not self._compares or len(differences) == _MOST_DIFFERENCES:
             self._not_compared(counts)
             return []
         new: dict[str, dict[int, int]] = {}
         notes, sends_all = [], compares(self.spec, self.spec.side(self.side))
-        for batch, name, number in found:
+        for batch, name, number in differences:
             if name == _UNKNOWN:
                 counts[batch][NOT_COMPARED] = number
             elif name.startswith("+"):
                 new.setdefault(name[1:], {})[batch] = number
             elif sends_all or number == rows[batch]:
                 counts[batch][f"{ROWS_WITHOUT}{name[1:]}"] = number
-        counted = {batch: lacking(mine) for batch, mine in counts.items()}
+        counted = {batch: lacking(batch_counts) for batch, batch_counts in counts.items()}
         for batch, column, had, number in had_before(self.ledger, self.stage, counted):
             notes.append(f"batch {batch}: {number} {self.side} row(s) have no column {column}, which batch {had} had")
         for name, batches in () if self._first_look else new.items():
@@ -190,12 +191,12 @@ class Watch:
         lacking = f"TRANSFORM(COALESCE({DRIFT}.lacking, {_names([])}), _name -> CONCAT('-', _name))"
         names = drifted.selectExpr("batch", f"EXPLODE(CONCAT({new}, {lacking})) AS name")
         each = names.groupBy("batch", "name").count()
-        return [(row[0], row[1], row[2]) for row in each.orderBy("batch", "name").limit(_MOST_FOUND).collect()]
+        return [(row[0], row[1], row[2]) for row in each.orderBy("batch", "name").limit(_MOST_DIFFERENCES).collect()]
 
     @staticmethod
     def _not_compared(counts: Counts) -> None:
-        for found in counts.values():
-            found[NOT_COMPARED] = found.get("events", 0)
+        for batch_counts in counts.values():
+            batch_counts[NOT_COMPARED] = batch_counts.get("events", 0)
 
     def _refuse(self, notes: list[str]) -> None:
         others = f", and {len(notes) - 1} more" if len(notes) > 1 else ""
@@ -213,9 +214,9 @@ def compares(spec: PipelineSpec, side: SideSpec) -> bool:
     return spec.schema_changes != "ignore" and bool(getattr(format_of(side), "sends_all", False))
 
 
-def _without(found: Differences, column: str) -> dict[int, int]:
+def _without(differences: Differences, column: str) -> dict[int, int]:
     """Returns, per batch, the number of rows without a column."""
-    return {batch: number for batch, name, number in found if name == f"-{column}"}
+    return {batch: number for batch, name, number in differences if name == f"-{column}"}
 
 
 def _names(names: Iterable[str]) -> str:

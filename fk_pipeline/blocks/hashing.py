@@ -40,15 +40,15 @@ NULL_MARKER = "n"
 
 def row_hash(fields: Iterable[tuple[str, T.DataType]]) -> str:
     """SQL (BINARY(16)): the hash of a row given as column names with their types, in any order."""
-    return _digest({name: (quote(name), _text(quote(name), kind, 0)) for name, kind in fields})
+    return _digest({name: (quote(name), _text(quote(name), dtype, 0)) for name, dtype in fields})
 
 
 def _digest(fields: Mapping[str, tuple[str, str]]) -> str:
     """SQL (BINARY(16)): the hash of columns, given per name as SQL of the value and SQL of its text when not null."""
     parts = ["''"]
     for name, (value, content) in sorted(fields.items()):
-        said = [text(f"{len(name.encode())}:{name}"), f"CAST(OCTET_LENGTH({content}) AS STRING)", "':'", content]
-        parts += [f"IF({value} IS NULL, '', {one})" for one in said]  # joined once: each text is copied once
+        texts = [text(f"{len(name.encode())}:{name}"), f"CAST(OCTET_LENGTH({content}) AS STRING)", "':'", content]
+        parts += [f"IF({value} IS NULL, '', {sql})" for sql in texts]  # joined once: each text is copied once
     return f"UNHEX(MD5(CONCAT({', '.join(parts)})))"
 
 
@@ -63,9 +63,9 @@ def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str)
         names: the columns to hash.
         unless: SQL condition; the hash is null where it holds.
     """
-    kinds = {f.name: f.dataType for f in rows.schema.fields}
+    dtypes = {f.name: f.dataType for f in rows.schema.fields}
     printed = {
-        field: (f"_fk_text_{i}", f"IF({quote(field)} IS NULL, NULL, {_text(quote(field), kinds[field], 0)})")
+        field: (f"_fk_text_{i}", f"IF({quote(field)} IS NULL, NULL, {_text(quote(field), dtypes[field], 0)})")
         for i, field in enumerate(names)
     }
     content = _digest({field: (column, column) for field, (column, _) in printed.items()})
@@ -74,46 +74,49 @@ def with_row_hash(rows: DataFrame, name: str, names: Iterable[str], unless: str)
     return hashed.drop(*[column for column, _ in printed.values()])
 
 
-def encode(value: str, kind: T.DataType, depth: int = 0) -> str:
+def encode(value: str, dtype: T.DataType, depth: int = 0) -> str:
     """SQL (STRING, never null): the canonical encoding of a value inside an array, a struct or a map.
 
     Args:
         value: SQL of the value.
-        kind: its type.
-        depth: how many lambdas surround it; keeps their variables apart.
+        dtype: its type.
+        depth: how many lambdas surround it; it keeps their variables apart.
     """
-    content = _text(value, kind, depth)
+    content = _text(value, dtype, depth)
     return f"IF({value} IS NULL, '{NULL_MARKER}', CONCAT(OCTET_LENGTH({content}), ':', {content}))"
 
 
-def _text(value: str, kind: T.DataType, depth: int) -> str:
+def _text(value: str, dtype: T.DataType, depth: int) -> str:
     """SQL (STRING): the text of a value that is not null."""
     from pyspark.sql import types as T
 
-    if isinstance(kind, T.StringType | T.CharType | T.VarcharType):
+    if isinstance(dtype, T.StringType | T.CharType | T.VarcharType):
         return value
-    if isinstance(kind, T.ByteType | T.ShortType | T.IntegerType | T.LongType | T.BooleanType):
+    if isinstance(dtype, T.ByteType | T.ShortType | T.IntegerType | T.LongType | T.BooleanType):
         return f"CAST({value} AS STRING)"
-    if isinstance(kind, T.DecimalType):
-        if kind.precision <= DIGITS_IN_A_LONG:
+    if isinstance(dtype, T.DecimalType):
+        if dtype.precision <= DIGITS_IN_A_LONG:
             return f"CAST(XXHASH64({value}) AS STRING)"
         digits = f"CAST({value} AS STRING)"
-        return f"RTRIM('.', RTRIM('0', {digits}))" if kind.scale > 0 else digits
-    if isinstance(kind, T.FloatType | T.DoubleType):
+        return f"RTRIM('.', RTRIM('0', {digits}))" if dtype.scale > 0 else digits
+    if isinstance(dtype, T.FloatType | T.DoubleType):
         return f"CAST(XXHASH64(CAST({value} AS DOUBLE)) AS STRING)"
-    if isinstance(kind, T.DateType):
+    if isinstance(dtype, T.DateType):
         return f"CAST(UNIX_DATE({value}) AS STRING)"
-    if isinstance(kind, T.TimestampType | T.TimestampNTZType):
+    if isinstance(dtype, T.TimestampType | T.TimestampNTZType):
         return f"CAST(UNIX_MICROS(CAST({value} AS TIMESTAMP)) AS STRING)"
-    if isinstance(kind, T.BinaryType):
+    if isinstance(dtype, T.BinaryType):
         return f"HEX({value})"
-    one = f"x{depth}"
-    if isinstance(kind, T.ArrayType):
-        return f"ARRAY_JOIN(TRANSFORM({value}, {one} -> {encode(one, kind.elementType, depth + 1)}), '')"
-    if isinstance(kind, T.MapType):
-        key, content = encode(f"{one}.key", kind.keyType, depth + 1), encode(f"{one}.value", kind.valueType, depth + 1)
-        return f"ARRAY_JOIN(ARRAY_SORT(TRANSFORM(MAP_ENTRIES({value}), {one} -> CONCAT({key}, {content}))), '')"
-    if isinstance(kind, T.StructType):
-        parts = ", ".join(encode(f"{value}.{quote(f.name)}", f.dataType, depth) for f in kind.fields)
+    variable = f"x{depth}"
+    if isinstance(dtype, T.ArrayType):
+        return f"ARRAY_JOIN(TRANSFORM({value}, {variable} -> {encode(variable, dtype.elementType, depth + 1)}), '')"
+    if isinstance(dtype, T.MapType):
+        key, content = (
+            encode(f"{variable}.key", dtype.keyType, depth + 1),
+            encode(f"{variable}.value", dtype.valueType, depth + 1),
+        )
+        return f"ARRAY_JOIN(ARRAY_SORT(TRANSFORM(MAP_ENTRIES({value}), {variable} -> CONCAT({key}, {content}))), '')"
+    if isinstance(dtype, T.StructType):
+        parts = ", ".join(encode(f"{value}.{quote(f.name)}", f.dataType, depth) for f in dtype.fields)
         return f"CONCAT('', {parts})"
-    raise TypeError(f"a column of type {kind.simpleString()} has no canonical encoding")
+    raise TypeError(f"a column of type {dtype.simpleString()} has no canonical encoding")

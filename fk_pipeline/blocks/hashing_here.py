@@ -36,48 +36,52 @@ def row_digests(rows: pa.Table, names: Sequence[str]) -> list[bytes]:
         except UnicodeDecodeError:
             raise LeftToSpark("a text is not UTF-8") from None
         columns.append((f"{len(name.encode())}:{name}", [None if v is None else text(v).encode() for v in values]))
-    found = []
+    digests = []
     for i in range(len(rows)):
-        parts = [f"{name}{len(one)}:".encode() + one for name, values in columns if (one := values[i]) is not None]
-        found.append(hashlib.md5(b"".join(parts), usedforsecurity=False).digest())
-    return found
+        parts = [
+            f"{name}{len(encoded)}:".encode() + encoded
+            for name, values in columns
+            if (encoded := values[i]) is not None
+        ]
+        digests.append(hashlib.md5(b"".join(parts), usedforsecurity=False).digest())
+    return digests
 
 
-def _text_of(kind: pa.DataType) -> _Text:
-    if pa.types.is_string(kind):
+def _text_of(dtype: pa.DataType) -> _Text:
+    if pa.types.is_string(dtype):
         return str
-    if pa.types.is_boolean(kind):
+    if pa.types.is_boolean(dtype):
         return lambda value: "true" if value else "false"
-    if pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or pa.types.is_date32(kind):
+    if pa.types.is_integer(dtype) or pa.types.is_timestamp(dtype) or pa.types.is_date32(dtype):
         return str
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(dtype):
         return lambda value: _bijection(_bits(value))
-    if pa.types.is_decimal(kind):
-        return _text_of_decimal(kind)
-    if pa.types.is_binary(kind):
+    if pa.types.is_decimal(dtype):
+        return _text_of_decimal(dtype)
+    if pa.types.is_binary(dtype):
         return lambda value: str(value.hex().upper())
-    return _text_of_nested(kind)
+    return _text_of_nested(dtype)
 
 
-def _text_of_decimal(kind: pa.DataType) -> _Text:
-    if kind.precision <= DIGITS_IN_A_LONG:
-        return lambda value: _bijection(int(value.scaleb(kind.scale)))
-    if kind.scale > 0:
+def _text_of_decimal(dtype: pa.DataType) -> _Text:
+    if dtype.precision <= DIGITS_IN_A_LONG:
+        return lambda value: _bijection(int(value.scaleb(dtype.scale)))
+    if dtype.scale > 0:
         return lambda value: f"{value:f}".rstrip("0").rstrip(".")
     return lambda value: f"{value:f}"
 
 
-def _text_of_nested(kind: pa.DataType) -> _Text:
-    if pa.types.is_struct(kind):
-        fields = {field.name: _encoded(_text_of(field.type)) for field in kind}
+def _text_of_nested(dtype: pa.DataType) -> _Text:
+    if pa.types.is_struct(dtype):
+        fields = {field.name: _encoded(_text_of(field.type)) for field in dtype}
         return lambda row: "".join(encode(row[name]) for name, encode in fields.items())
-    if pa.types.is_map(kind):
-        key, item = _encoded(_text_of(kind.key_type)), _encoded(_text_of(kind.item_type))
+    if pa.types.is_map(dtype):
+        key, item = _encoded(_text_of(dtype.key_type)), _encoded(_text_of(dtype.item_type))
         return lambda pairs: "".join(sorted(key(k) + item(v) for k, v in pairs))
-    if pa.types.is_list(kind):
-        element = _encoded(_text_of(kind.value_type))
+    if pa.types.is_list(dtype):
+        element = _encoded(_text_of(dtype.value_type))
         return lambda values: "".join(map(element, values))
-    raise LeftToSpark(f"a value of type {kind} is hashed by Spark only")
+    raise LeftToSpark(f"a value of type {dtype} is hashed by Spark only")
 
 
 def _encoded(text: _Text) -> _Text:
@@ -94,8 +98,8 @@ def _encoded(text: _Text) -> _Text:
 
 def _bits(value: float) -> int:
     """Returns the bits of a DOUBLE as a signed number; every NaN and both zeros have the same."""
-    found: int = struct.unpack("<q", struct.pack("<d", math.nan if math.isnan(value) else value + 0.0))[0]
-    return found
+    bits: int = struct.unpack("<q", struct.pack("<d", math.nan if math.isnan(value) else value + 0.0))[0]
+    return bits
 
 
 def _bijection(number: int) -> str:
@@ -104,14 +108,14 @@ def _bijection(number: int) -> str:
     >>> _bijection(0)
     '-5252525462095825812'
     """
-    one, two, three, four, five = _PRIMES
-    found = _SEED + five + 8
-    found ^= _turned(number * two & _ALL, 31) * one & _ALL
-    found = _turned(found & _ALL, 27) * one + four & _ALL
-    found = (found ^ found >> 33) * two & _ALL
-    found = (found ^ found >> 29) * three & _ALL
-    found ^= found >> 32
-    return str(found - (1 << 64) if found >> 63 else found)
+    p1, p2, p3, p4, p5 = _PRIMES
+    mixed = _SEED + p5 + 8
+    mixed ^= _turned(number * p2 & _ALL, 31) * p1 & _ALL
+    mixed = _turned(mixed & _ALL, 27) * p1 + p4 & _ALL
+    mixed = (mixed ^ mixed >> 33) * p2 & _ALL
+    mixed = (mixed ^ mixed >> 29) * p3 & _ALL
+    mixed ^= mixed >> 32
+    return str(mixed - (1 << 64) if mixed >> 63 else mixed)
 
 
 def _turned(bits: int, by: int) -> int:

@@ -55,7 +55,7 @@ def unpacked(log: DataFrame, side: SideSpec) -> DataFrame:
         s.HOLES: f"ARRAY<STRUCT<column: STRING, sequence: {order}, batch: INT, where_fails: BOOLEAN>>",
         s.OLD_KEY: f"STRUCT<sequence: {order}, key: STRUCT<{key}>>",
     }
-    read = {name: F.expr(f"FROM_JSON({name}, {text(kind)}, {_JSON})") for name, kind in types.items()}
+    read = {name: F.expr(f"FROM_JSON({name}, {text(dtype)}, {_JSON})") for name, dtype in types.items()}
     return log.withColumns(read).withColumn(AT, F.expr(stored_at(side)))
 
 
@@ -116,14 +116,14 @@ def filled(
     since = _at(f"{s.OLD_KEY}.sequence", s.BATCH, "-1")
     row = _values(side, "")
 
-    def versions_of(asked: DataFrame) -> DataFrame:
-        found = log(asked)
-        kind = found.schema[s.OLD_KEY].dataType
+    def versions_of(requested: DataFrame) -> DataFrame:
+        log_rows = log(requested)
+        dtype = log_rows.schema[s.OLD_KEY].dataType
         stored = f"STRUCT({AT} AS at, {s.DELETED} AS stop, {lacks} AS lacks, _fk_no_link AS link, {row} AS row)"
         renamed = f"STRUCT({since} AS at, FALSE AS stop, {every} AS lacks, {s.OLD_KEY} AS link, {row} AS row)"
         both = f"EXPLODE(IF({s.OLD_KEY} IS NULL, ARRAY({stored}), ARRAY({stored}, {renamed}))) AS {_VERSION}"
         keys = [c.quoted for c in side.key_columns]
-        return found.withColumn("_fk_no_link", F.lit(None).cast(kind)).selectExpr(*keys, both)
+        return log_rows.withColumn("_fk_no_link", F.lit(None).cast(dtype)).selectExpr(*keys, both)
 
     return _searched(rows.withColumn(AT, F.expr(stored_at(side))), side, versions_of, F.lit(True), compute)
 
@@ -150,27 +150,27 @@ def _searched(
     names, keys = [c.name for c in side.key_columns], [c.quoted for c in side.key_columns]
     row_id = f"STRUCT({s.BATCH} AS batch, {', '.join(map(quote, side.stored_key))})"
     holes = rows.selectExpr("*", f"{row_id} AS {_ID}", f"EXPLODE({s.HOLES}) AS _fk_hole")
-    known = _known_alone(holes, side)
-    asked = holes.selectExpr(_ID, f"_fk_hole.column AS {_COLUMN}", *keys, AT, "FALSE AS _fk_before")
+    known = _versions_in_rows(holes, side)
+    requested = holes.selectExpr(_ID, f"_fk_hole.column AS {_COLUMN}", *keys, AT, "FALSE AS _fk_before")
     # The event that began the new key ended the old one: only versions before both count.
     older = F.expr(f"IF(_fk_before, {_VERSION}.at.sequence < {AT}.sequence, {_VERSION}.at < {AT})")
     lacks = F.expr(f"ARRAY_CONTAINS({_VERSION}.lacks, {_COLUMN})")
     says = F.expr(f"{_VERSION}.stop OR {_VERSION}.link IS NOT NULL") | ~lacks
-    found: list[DataFrame] = []
+    rounds: list[DataFrame] = []
     while True:
-        versions, search = versions_of(asked), asked.drop(*names)
+        versions, search = versions_of(requested), requested.drop(*names)
         truncates = versions.where(f"{keys[0]} IS NULL").select(_VERSION)
-        candidates = asked.join(versions, names).drop(*names).where(counts)
+        candidates = requested.join(versions, names).drop(*names).where(counts)
         candidates = candidates.unionByName(search.join(known, [_ID, _COLUMN]))
         candidates = candidates.unionByName(search.crossJoin(F.broadcast(truncates)).where(counts))
         newest = F.max_by(_VERSION, F.col(_VERSION)["at"]).alias(_VERSION)
         picked = candidates.where(older & says).groupBy(_ID, _COLUMN).agg(newest)
-        kept = compute(picked.withColumn("_fk_goes_on", lacks & ~F.col(_VERSION)["stop"]))
-        found.append(kept.frame)
-        links = kept.frame.where("_fk_goes_on")
+        reached = compute(picked.withColumn("_fk_goes_on", lacks & ~F.col(_VERSION)["stop"]))
+        rounds.append(reached.frame)
+        links = reached.frame.where("_fk_goes_on")
         if links.isEmpty():
-            return _with_values(rows, found, side, row_id)
-        asked = links.selectExpr(
+            return _with_values(rows, rounds, side, row_id)
+        requested = links.selectExpr(
             _ID,
             _COLUMN,
             *[f"{_VERSION}.link.key.{key} AS {key}" for key in keys],
@@ -179,13 +179,13 @@ def _searched(
         )
 
 
-def _known_alone(holes: DataFrame, side: SideSpec) -> DataFrame:
-    """Returns versions from the rows alone: a value that was found within their batch, or a change of their key."""
-    kind = holes.schema[s.OLD_KEY].dataType
+def _versions_in_rows(holes: DataFrame, side: SideSpec) -> DataFrame:
+    """Returns versions that the rows have themselves: a value from within their batch, or a change of their key."""
+    dtype = holes.schema[s.OLD_KEY].dataType
     row = F.expr(_values(side, ""))
 
     def version(at: str, lacks: Column, link: Column) -> Column:
-        parts = {"at": F.expr(at), "stop": F.lit(False), "lacks": lacks, "link": link.cast(kind), "row": row}
+        parts = {"at": F.expr(at), "stop": F.lit(False), "lacks": lacks, "link": link.cast(dtype), "row": row}
         return F.struct(*[part.alias(name) for name, part in parts.items()]).alias(_VERSION)
 
     column = F.expr("_fk_hole.column").alias(_COLUMN)
@@ -200,16 +200,16 @@ def _known_alone(holes: DataFrame, side: SideSpec) -> DataFrame:
     return within.unionByName(renamed)
 
 
-def _with_values(rows: DataFrame, found: list[DataFrame], side: SideSpec, row_id: str) -> DataFrame:
-    """Writes the values that were found into the rows.
+def _with_values(rows: DataFrame, rounds: list[DataFrame], side: SideSpec, row_id: str) -> DataFrame:
+    """Writes into the rows the values that the search reached.
 
     Args:
         rows: the rows.
-        found: per round of the search, the version that it reached for a row and column.
+        rounds: per round of the search, the version that it reached for a row and column.
         side: the side of the rows.
         row_id: SQL that identifies a row.
     """
-    every = reduce(DataFrame.unionByName, found)
+    every = reduce(DataFrame.unionByName, rounds)
     own = every.where(f"_fk_goes_on AND {_VERSION}.at.batch = {_ID}.batch")
     renamed = own.groupBy(_ID).agg(F.expr(f"MIN_BY({_VERSION}.link, {_VERSION}.at)").alias("_fk_renamed"))
     ends = every.where(f"NOT _fk_goes_on AND NOT {_VERSION}.stop")
@@ -228,18 +228,18 @@ def _with_values(rows: DataFrame, found: list[DataFrame], side: SideSpec, row_id
         for c in side.value_columns
     }
     at = f"{source('_hole.column')}.at"
-    found_in = f"{at}.sequence AS sequence, {at}.batch AS batch"
-    told = f"TRANSFORM({s.HOLES}, _hole -> STRUCT(_hole.column, {found_in}, CAST(NULL AS BOOLEAN) AS where_fails))"
-    told_anew = {s.HOLES: F.expr(told), s.OLD_KEY: F.coalesce("_fk_renamed", F.col(s.OLD_KEY))}
-    out = out.withColumns(values | told_anew)
+    origin = f"{at}.sequence AS sequence, {at}.batch AS batch"
+    holes = f"TRANSFORM({s.HOLES}, _hole -> STRUCT(_hole.column, {origin}, CAST(NULL AS BOOLEAN) AS where_fails))"
+    updated = {s.HOLES: F.expr(holes), s.OLD_KEY: F.coalesce("_fk_renamed", F.col(s.OLD_KEY))}
+    out = out.withColumns(values | updated)
     return out.drop(_ID, "_fk_sources", "_fk_renamed")
 
 
 def marked(rows: DataFrame, fails: str) -> DataFrame:
     """Returns filled rows on which `where` fails, by a condition, with that mark in their `HOLES` (`s.WHERE_FAILS`)."""
     mark = f"IF({fails}, TRUE, CAST(NULL AS BOOLEAN)) AS where_fails"
-    told = f"TRANSFORM({s.HOLES}, _hole -> STRUCT(_hole.column, _hole.sequence, _hole.batch, {mark}))"
-    return rows.withColumn(s.HOLES, F.expr(told))
+    holes = f"TRANSFORM({s.HOLES}, _hole -> STRUCT(_hole.column, _hole.sequence, _hole.batch, {mark}))"
+    return rows.withColumn(s.HOLES, F.expr(holes))
 
 
 def changed(before: DataFrame, after: DataFrame, side: SideSpec) -> DataFrame:

@@ -43,12 +43,12 @@ def type_of(spec: PipelineSpec, frame: DataFrame, text: str, where: str) -> T.Da
         PipelineFileError: Spark refuses the expression, or it is not of one row.
     """
     try:
-        kind = frame.select(F.expr(text).alias("x")).schema["x"].dataType
+        dtype = frame.select(F.expr(text).alias("x")).schema["x"].dataType
     except PySparkException as error:
         place = file_and_line(spec.file, where, text)
         raise PipelineFileError(f"{where}: {text!r}: {first_line(error)}", where=place) from None
     check_of_one_row(spec, frame, [text], where)
-    return kind
+    return dtype
 
 
 def output_types(spec: JoinSpec, joined: DataFrame) -> list[tuple[str, str]]:
@@ -72,7 +72,7 @@ def refused(
     """Returns the error for expressions over a frame that Spark refused together.
 
     Raises:
-        PipelineFileError: one of them is wrong alone.
+        PipelineFileError: Spark refuses one of them by itself.
     """
     for text in texts:
         type_of(spec, frame, text, where)
@@ -112,9 +112,9 @@ def are_of_one_row(frame: DataFrame, *texts: str) -> bool:
     For one that makes rows, leaves rows out or reads others, Spark changes the plan of the projection (Generate,
     Expand, Filter, Aggregate, Window). In the condition of a join it has no such plan, and refuses the expression.
     """
-    one = frame.sparkSession.range(1).select(F.lit(1).alias("_fk_one"))
+    single = frame.sparkSession.range(1).select(F.lit(1).alias("_fk_one"))
     try:
-        _ = frame.join(one, F.expr(f"STRUCT({', '.join(texts)}) IS NULL")).schema
+        _ = frame.join(single, F.expr(f"STRUCT({', '.join(texts)}) IS NULL")).schema
     except Exception as error:
         if not is_from_spark(error) or is_lost(error):
             raise
@@ -127,8 +127,8 @@ def sequence_type(session: SparkSession, spec: PipelineSpec, side: Side) -> str:
     side_spec = spec.side(side)
     if side_spec.sequence_by is None:
         return format_of(side_spec).sequence_type
-    kind = type_of(spec, empty_rows(session, spec, side_spec), side_spec.sequence_by, f"{side}.sequence_by")
-    return f"STRUCT<value: {kind.simpleString()}{_WRITTEN if side_spec.feed_of_delta else ''}>"
+    dtype = type_of(spec, empty_rows(session, spec, side_spec), side_spec.sequence_by, f"{side}.sequence_by")
+    return f"STRUCT<value: {dtype.simpleString()}{_WRITTEN if side_spec.feed_of_delta else ''}>"
 
 
 def declared_sequence_type(side: SideSpec) -> str:
@@ -154,10 +154,10 @@ def check_conditions(session: SparkSession, spec: PipelineSpec, side: Side) -> N
     for name, sql in (("delete_when", side_spec.delete_when), ("where", side_spec.where)):
         if sql is None:
             continue
-        kind = type_of(spec, empty_rows(session, spec, side_spec), sql, f"{side}.{name}")
-        if kind != T.BooleanType():
+        dtype = type_of(spec, empty_rows(session, spec, side_spec), sql, f"{side}.{name}")
+        if dtype != T.BooleanType():
             raise PipelineFileError(
-                f"{side}.{name}: {sql!r} is {kind.simpleString().upper()}, not BOOLEAN",
+                f"{side}.{name}: {sql!r} is {dtype.simpleString().upper()}, not BOOLEAN",
                 where=str(spec.file),
                 fix="write a condition: is_deleted = 'true', deleted_at IS NOT NULL",
             )

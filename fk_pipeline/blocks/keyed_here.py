@@ -1,4 +1,4 @@
-"""Rows of some keys, read in this process as JSON: what stories are told of without Spark.
+"""Rows of some keys, read in this process as JSON: the rows of stories without Spark.
 
 What is not certainly what Spark reads, is left to Spark (`LeftToSpark`).
 """
@@ -59,11 +59,11 @@ def typed_key(key: Mapping[str, str], side: SideSpec, schema: pa.Schema) -> tupl
     check_sides(side)
     tests, values = [], {}
     for column in side.key_columns:
-        said, kind = key[column.name], schema.field(column.name).type
-        if column.type.upper() in INTEGERS and re.search(r"[A-Za-z]", said):
-            raise UsageError(f"{said!r} is no {column.type}", where=f"key column {column.name}")
+        text, dtype = key[column.name], schema.field(column.name).type
+        if column.type.upper() in INTEGERS and re.search(r"[A-Za-z]", text):
+            raise UsageError(f"{text!r} is no {column.type}", where=f"key column {column.name}")
         try:
-            tests.append(is_value(column.name, said, kind))
+            tests.append(is_value(column.name, text, dtype))
         except LeftToSpark:
             raise LeftToSpark(f"which {column.type} the text of key column {column.name} is, Spark knows") from None
         values[column.name] = pa.repeat(tests[-1].value, 1)
@@ -73,7 +73,7 @@ def typed_key(key: Mapping[str, str], side: SideSpec, schema: pa.Schema) -> tupl
 
 def under(tests: Iterable[ConstantTest], column: Callable[[str], str]) -> list[RowTest]:
     """Returns conditions on columns as conditions on those of other names."""
-    return [ConstantTest(column(one.column), one.name, one.value, one.bound) for one in tests]
+    return [ConstantTest(column(test.column), test.name, test.value, test.bound) for test in tests]
 
 
 def json_of(rows: pa.Table) -> list[_JsonRow]:
@@ -95,7 +95,7 @@ def among(columns: Mapping[str, pa.ChunkedArray]) -> RowTest | None:
     values = {name: pc.drop_null(pc.unique(column)) for name, column in columns.items()}
     if not all(map(len, values.values())):
         return None
-    return AllTests(tuple(ListTest(name, found) for name, found in values.items()))
+    return AllTests(tuple(ListTest(name, distinct) for name, distinct in values.items()))
 
 
 def of_keys(rows: Iterable[_JsonRow], keys: Collection[tuple[Any, ...]], side: SideSpec) -> list[_JsonRow]:

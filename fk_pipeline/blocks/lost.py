@@ -1,7 +1,7 @@
 """Finds columns that place a row, by its key, what it refers to or its group, and that the source no longer sends.
 
 If a source renames such a column, its rows go to the quarantine or refer to nothing, and the batches are done. The
-warning proposes the new name, if one of the names that are there comes close.
+warning proposes the new name, if a name in the rows comes close.
 `docs/reference/schema-changes.md` is the contract.
 """
 
@@ -44,14 +44,14 @@ class Placing:
 def placing_columns(spec: PipelineSpec, side: Side) -> dict[str, Placing]:
     """Returns the columns of the source by which rows of an input are identified, joined or grouped."""
     declared, kind_input = spec.side(side).as_sent, spec.definition.input(side)
-    found = {column.name: Placing(f"{side}.key", in_key=True, needed=True) for column in declared.key_columns}
+    placing = {column.name: Placing(f"{side}.key", in_key=True, needed=True) for column in declared.key_columns}
     for name, sql in kind_input.derives(spec).items():
         where = f"{side}.{kind_input.derived_as(name).removeprefix(f'{side}.')}"
         for path in parse_expression(sql).reads:
             column = declared.column(path[0])
             if column is not None:
-                found.setdefault(column.name, Placing(where, in_key=False, needed=name in kind_input.times))
-    return found
+                placing.setdefault(column.name, Placing(where, in_key=False, needed=name in kind_input.times))
+    return placing
 
 
 def gone(placing: Mapping[str, Placing]) -> str:
@@ -87,7 +87,7 @@ def lost(
         known: names that older batches have: where a source leaves out nulls, they are not new.
         sends_all: whether a row of the source has all columns, null or not.
     """
-    found = {}
+    warnings = {}
     for name, column in placing.items():
         certain = sends_all or column.in_key
         rows = {batch: sum(groups.values()) for batch, groups in counted.items()}
@@ -102,8 +102,8 @@ def lost(
         close = close_names(name, others)
         if close or (certain and lacking[first] == rows[first]):
             number = sum(lacking[batch] for batch in batches)
-            found[name] = _warning(name, column, side, batches, number, close)
-    return found
+            warnings[name] = _warning(name, column, side, batches, number, close)
+    return warnings
 
 
 def _lacking(groups: Mapping[str, int], name: str) -> int:
@@ -113,13 +113,13 @@ def _lacking(groups: Mapping[str, int], name: str) -> int:
 def _warning(name: str, column: Placing, side: Side, batches: list[int], rows: int, close: list[str]) -> str:
     of = f"batch {batches[0]}" if len(batches) == 1 else f"{len(batches)} batches, the first of them {batches[0]}"
     then = "they are in the quarantine" if column.needed else "it is null for them"
-    said = f"{of}: {rows:,} {side} row(s) have no column {name}, which {column.declared_as} names: {then}"
+    message = f"{of}: {rows:,} {side} row(s) have no column {name}, which {column.declared_as} names: {then}"
     if not close:
-        return said
+        return message
     new = close[0]
     fix = (
         f"name it in {side}.schema and {column.declared_as}"
         if column.in_key
         else f"add it to {side}.schema, and write COALESCE({new}, {name}) in {column.declared_as}"
     )
-    return f"{said}. They have {' and '.join(close)}: if that is its new name, {fix}"
+    return f"{message}. They have {' and '.join(close)}: if that is its new name, {fix}"

@@ -31,8 +31,8 @@ def meaning_in(kind: Kind, own: Mapping[str, str], column: str, table: str) -> s
         column: the column.
         table: the table.
     """
-    role = next((one.role for one in kind.tables if one.name == table), None)
-    begins = next((said for name, said in own.items() if name.endswith("_") and column.startswith(name)), None)
+    role = next((declared.role for declared in kind.tables if declared.name == table), None)
+    begins = next((meaning for name, meaning in own.items() if name.endswith("_") and column.startswith(name)), None)
     of_input = _OF_ONE_INPUT if len(kind.inputs) == 1 else {}
     places = (_IN.get((role, column)), own.get(column), begins, of_input.get(column))
-    return next((said for said in places if said), s.MEANING.get(column))
+    return next((meaning for meaning in places if meaning), s.MEANING.get(column))

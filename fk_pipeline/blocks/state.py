@@ -123,9 +123,9 @@ def state_effects(
     if truncated and not truncates and follows_batches(read.spec.side(side)):
         last = history.last_truncate(log_stage)
         truncated = last is None or last > int(read.batches.first)
-    alone = not truncates and not history.was_rewritten(log_stage) and history.is_finished(log_stage)
+    batches_suffice = not truncates and not history.was_rewritten(log_stage) and history.is_finished(log_stage)
     at_most = UNKNOWN
-    if alone:  # the rows of the batches are enough
+    if batches_suffice:
         at_most = history.rows_read(log_stage)
         log, state = _of_batches(read, side, log_name, name, keys, at_most, carries)
         if truncated:  # by another batch: a row that is older than its truncate, and not in the state, is not inserted

@@ -138,7 +138,7 @@ class RowVersion:
         )
 
     @property
-    def said(self) -> str:
+    def in_words(self) -> str:
         """The row in words."""
         if self.row is None:
             return "deleted"
@@ -149,7 +149,7 @@ class RowVersion:
         return (
             self.batch,
             f"{what}{COUNTING if self.current else ''}",
-            self.said if content is None else content,
+            self.in_words if content is None else content,
             self.file or "",
         )
 
@@ -166,23 +166,23 @@ def values_said(row: Mapping[str, Any] | None) -> str:
     return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in row.items())
 
 
-def counted(number: int, one: str, many: str = "") -> str:
+def counted(number: int, singular: str, plural: str = "") -> str:
     """Returns a number of things in words; their plural is by default the singular and an `s`.
 
     >>> counted(1, "row"), counted(2000, "row"), counted(0, "match", "matches")
     ('1 row', '2,000 rows', '0 matches')
     """
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+    return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"
 
 
-def key_of_side(said: str, spec: PipelineSpec) -> tuple[Side, dict[str, str]]:
-    """Returns the side and the key columns, as text, of a left row, or of a right row, which is said as `right.KEY`.
+def key_of_side(text: str, spec: PipelineSpec) -> tuple[Side, dict[str, str]]:
+    """Returns the side and the key columns, as text, of a left row, or of a right row, which is written as `right.KEY`.
 
     Raises:
         UsageError: as of `parse_key`.
     """
-    side = Side.RIGHT if said.startswith(OF_RIGHT) else Side.LEFT
-    return side, parse_key(said.removeprefix(OF_RIGHT), spec.side(side))
+    side = Side.RIGHT if text.startswith(OF_RIGHT) else Side.LEFT
+    return side, parse_key(text.removeprefix(OF_RIGHT), spec.side(side))
 
 
 def no_impact(_: Any, spec: PipelineSpec, *__: Any) -> NoReturn:

@@ -52,13 +52,13 @@ def unproven(spec: PipelineSpec, ledger: Ledger, stage: str) -> list[str]:
 
 def never_sent(spec: PipelineSpec, ledger: Ledger) -> list[Unsent]:
     """Returns the declared columns that no row ever had, of sides whose rows were compared with the schema."""
-    found = []
+    unsent = []
     for stage, side in ledger.inputs.items():
         states = {int(batch): lacking(ledger.state(stage, batch).counts) for batch in ledger.batches}
         for column in unproven(spec, ledger, stage) if any(states.values()) else ():
             batches = tuple(batch for batch, lacks in states.items() if column in lacks)
-            found += [Unsent(side, column, batches)] if batches else []
-    return found
+            unsent += [Unsent(side, column, batches)] if batches else []
+    return unsent
 
 
 def missed(ledger: Ledger, stage: str, batches: Iterable[int]) -> Iterator[tuple[int, str, int | None, int]]:
@@ -75,9 +75,9 @@ def missed(ledger: Ledger, stage: str, batches: Iterable[int]) -> Iterator[tuple
     """
     counted = {int(batch): lacking(ledger.state(stage, batch).counts) for batch in batches}
     yield from had_before(ledger, stage, counted)
-    never = _never_had(ledger, stage, {name for found in counted.values() for name in found})
-    for batch, found in counted.items():
-        yield from ((batch, name, None, number) for name, number in found.items() if name in never)
+    never = _never_had(ledger, stage, {name for lacks in counted.values() for name in lacks})
+    for batch, lacks in counted.items():
+        yield from ((batch, name, None, number) for name, number in lacks.items() if name in never)
 
 
 def had_before(
@@ -92,7 +92,7 @@ def had_before(
         stage: a changelog stage.
         counted: per batch and column, the number of rows that lack it.
     """
-    columns = {name for found in counted.values() for name in found}
+    columns = {name for lacks in counted.values() for name in lacks}
     if not columns:
         return
     since = _declared_since(ledger, ledger.inputs[stage])
@@ -111,14 +111,16 @@ def warn(side: Side, column: str, rows: Mapping[int, int], names: Iterable[str])
         side: the side of the rows.
         column: the column.
         rows: per batch, the number of its rows.
-        names: the names of fields that are there and not declared.
+        names: the names of undeclared fields in the rows.
     """
     of = f"batch {min(rows)}" if len(rows) == 1 else f"{len(rows)} batches, the first of them {min(rows)}"
-    said = f"{of}: none of {sum(rows.values()):,} {side} row(s) has column {column}, which {side}.schema declares"
+    message = f"{of}: none of {sum(rows.values()):,} {side} row(s) has column {column}, which {side}.schema declares"
     close = close_names(column, names)
     if not close:
-        return f"{said}: it is null for them"
-    return f"{said}: it is null for them. They have {' and '.join(close)}: if that is its name, correct {side}.schema"
+        return f"{message}: it is null for them"
+    return (
+        f"{message}: it is null for them. They have {' and '.join(close)}: if that is its name, correct {side}.schema"
+    )
 
 
 def _never_had(ledger: Ledger, stage: str, columns: Iterable[str]) -> set[str]:

@@ -95,12 +95,12 @@ def _with_truncates(
     first, names = quote(keys[0]), [quote(key) for key in keys]
     truncates = log.where(f"{first} IS NULL").drop(*keys)
     log = log.where(f"{first} IS NOT NULL")
-    here = truncates.where(batches.predicate(s.BATCH))
+    own_truncates = truncates.where(batches.predicate(s.BATCH))
     own = log.where(batches.predicate(s.BATCH)).select(*names)
-    all_keys = state.select(*names).crossJoin(F.broadcast(here.limit(1).select()))
+    all_keys = state.select(*names).crossJoin(F.broadcast(own_truncates.limit(1).select()))
     concerned = own.union(state.where(batches.predicate(s.OWNER)).select(*names)).union(all_keys).distinct()
     newest = last_of(truncates)
-    spread = concerned.crossJoin(F.broadcast(here.union(newest).dropDuplicates([s.BATCH])))
+    spread = concerned.crossJoin(F.broadcast(own_truncates.union(newest).dropDuplicates([s.BATCH])))
     rows = log.join(concerned, list(keys), "left_semi").withColumn("_fk_row", F.lit(True))
     both = rows.unionByName(spread.withColumn("_fk_row", F.lit(False)))
     version = F.max_by(F.struct(*[quote(c) for c in log.columns]), F.struct(s.SEQUENCE, "_fk_row"))
@@ -186,11 +186,11 @@ def _decide(
     It is written in SQL: a small batch spends a good part of its time in calls that build columns one by one.
     """
     old, best, new, first, last = BEFORE, "_fk_best", "_fk_new", int(batches.first), int(batches.last)
-    ours, theirs = (
+    incoming, stored = (
         order_of(f"{best}.{s.SEQUENCE}", f"{best}.{s.BATCH}"),
         order_of(f"{old}.{s.SEQUENCE}", f"{old}.{s.OWNER}"),
     )
-    newer = f"({best} IS NOT NULL AND ({old} IS NULL OR {old}.{s.SEQUENCE} IS NULL OR {ours} > {theirs}))"
+    newer = f"({best} IS NOT NULL AND ({old} IS NULL OR {old}.{s.SEQUENCE} IS NULL OR {incoming} > {stored}))"
     silent = f"({old} IS NOT NULL AND {new}.{s.HASH} <=> {old}.{s.HASH} AND NOT {_unread(generations)})"
     expired, values = "", {column: f"{new}.{quote(column)}" for column in (*payload, s.HASH)}
     if expiry is not None:

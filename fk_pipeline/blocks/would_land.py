@@ -33,7 +33,7 @@ TOUCHING = (ADDED, CHANGED, REMOVED)
 
 
 def log_of_file(
-    read: TableReader, spec: PipelineSpec, side: Side, named: str, ledger: Ledger, file: Path, kept: ExitStack
+    read: TableReader, spec: PipelineSpec, side: Side, named: str, ledger: Ledger, file: Path, cleanup: ExitStack
 ) -> tuple[DataFrame, int]:
     """Returns the changelog rows of a file, with their content, and the number of its records that cannot be used.
 
@@ -44,7 +44,7 @@ def log_of_file(
         named: the input in the words of a message.
         ledger: the ledger of that pipeline.
         file: a file in the format of the input.
-        kept: frees what the rows need, at its end.
+        cleanup: frees what the rows need, at its end.
 
     Raises:
         UsageError: the file does not exist, or is not of that format.
@@ -60,10 +60,10 @@ def log_of_file(
     folder = f"{read.warehouse.home}/readable/{uuid.uuid4().hex[:12]}"
     links = linked(strange([path]), folder)
     if links:
-        kept.callback(remove_copies, folder)
+        cleanup.callback(remove_copies, folder)
     lines = read_records(read.warehouse.session, {batch: [landed]}, spec, side, {}, {}, links)
     marked = mark_last(evaluate(lines.parsed, spec, side, ISOLATING), spec, side)
-    kept.callback(read.release)
+    cleanup.callback(read.release)
     records = read.frames.cached(marked, None if size <= read.limits.sizes.small_bytes else UNKNOWN)
     quarantined = records.counts("batch", "kind").get(batch, {}).get((BAD,), 0)
     return with_content(changelog(records.frame, spec, side, {}), spec, side), quarantined
@@ -77,7 +77,7 @@ def effects_on(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:
         state: the state of the input.
         keys: its key columns.
     """
-    there = state.select(
+    stored = state.select(
         *map(quote, keys), F.expr(order_of(s.SEQUENCE, s.OWNER)).alias("_at"), F.col(s.HASH).alias("_hash")
     )
     first = F.col(quote(keys[0]))
@@ -92,8 +92,8 @@ def effects_on(log: DataFrame, state: DataFrame, keys: list[str]) -> DataFrame:
         .when(F.col("_hash").isNull(), ADDED)
         .otherwise(CHANGED)
     )
-    rows = new.join(there, keys, "left").select(*map(quote, keys), effect.alias(EFFECT))
+    rows = new.join(stored, keys, "left").select(*map(quote, keys), effect.alias(EFFECT))
     truncate = log.where(first.isNull()).select(order.alias("_truncated"))
-    gone = there.join(new.select(*map(quote, keys)), keys, "left_anti").crossJoin(F.broadcast(truncate))
+    gone = stored.join(new.select(*map(quote, keys)), keys, "left_anti").crossJoin(F.broadcast(truncate))
     gone = gone.where("_hash IS NOT NULL AND _truncated > _at")
     return rows.unionByName(gone.select(*map(quote, keys), F.lit(REMOVED).alias(EFFECT)))
