@@ -38,7 +38,7 @@ def split_groups(select: exp.Select, name: str) -> None:
     for clause in _OF_ROWS:
         inner.set(clause, select.args.get(clause))
         select.set(clause, None)
-    inner.set("expressions", [aliased(one, f"g{number}") for number, one in enumerate(made)] or by)
+    inner.set("expressions", [aliased(expression, f"g{number}") for number, expression in enumerate(made)] or by)
     having = select.args.get("having")
     select.set("having", None)
     select.set("from_", exp.From(this=subquery_as(inner, name)))

@@ -29,7 +29,7 @@ BRANCH = "_fk_branch"
 """The number of a branch of a UNION ALL, from 0, as a part of the key of its rows."""
 
 IS_NOW = "_fk_is_now"
-"""The column of a table with rows of two versions: whether a row is there at the newer one. A row of both is twice."""
+"""The column of a table with rows of two versions: whether the newer one has the row. A row of both occurs twice."""
 
 
 class Unit(StrEnum):
@@ -191,7 +191,7 @@ class Block:
     @property
     def named(self) -> tuple[str, ...]:
         """The names of the columns of its SELECT, among which `keep` chooses."""
-        return tuple(one.alias_or_name for one in self.tree.selects)
+        return tuple(output.alias_or_name for output in self.tree.selects)
 
     @property
     def is_one_row(self) -> bool:
@@ -207,12 +207,12 @@ class Block:
     @property
     def relations(self) -> tuple[str, ...]:
         """The inputs and blocks that it reads, each once."""
-        return tuple(dict.fromkeys(one.relation for one in self.aliases))
+        return tuple(dict.fromkeys(alias.relation for alias in self.aliases))
 
     @property
     def values(self) -> list[str]:
         """SQL of each value of the group or partition, over the aliases."""
-        return [one.sql(DIALECT) for one in self.by]
+        return [value.sql(DIALECT) for value in self.by]
 
     @property
     def laterals(self) -> list[exp.Expr]:
@@ -222,15 +222,15 @@ class Block:
     @property
     def positions(self) -> list[str]:
         """SQL of the positions of generated rows, which tell those of one joined row apart."""
-        found = (position_of(one) for one in self.laterals)
-        return [one.sql(DIALECT) for one in found if one is not None]
+        columns = (position_of(lateral) for lateral in self.laterals)
+        return [column.sql(DIALECT) for column in columns if column is not None]
 
     def grouped_by(self, alias: str) -> dict[int, str]:
         """Returns the values of a group or partition that are columns of one table: number, and name in lower case."""
         return {
-            number: one.name.lower()
-            for number, one in enumerate(self.by)
-            if isinstance(one, exp.Column) and one.table == alias
+            number: value.name.lower()
+            for number, value in enumerate(self.by)
+            if isinstance(value, exp.Column) and value.table == alias
         }
 
     def joined(self, tables: Mapping[str, str], columns: Iterable[str], both: Collection[str] = ()) -> str:
@@ -243,8 +243,8 @@ class Block:
                 Rows of one version are joined.
         """
         same = {name: f"{quote(name)}.{IS_NOW} = {quote(self.anchor.name)}.{IS_NOW}" for name in both}
-        inner = [same[one.name] for one in self.aliases[1:] if one.name in same and not one.how]
-        left = {one.name: same[one.name] for one in self.aliases[1:] if one.name in same and one.how}
+        inner = [same[alias.name] for alias in self.aliases[1:] if alias.name in same and not alias.how]
+        left = {alias.name: same[alias.name] for alias in self.aliases[1:] if alias.name in same and alias.how}
         return f"SELECT {', '.join(columns)} {self._from(tables, on=left)}{self._where(' AND '.join(inner))}"
 
     def of(self, tables: Mapping[str, str], more: Mapping[str, str] = MappingProxyType({}), only: str = "") -> str:
@@ -253,25 +253,25 @@ class Block:
         The condition is met by anchors, or by whole groups or partitions.
         """
         if self.branches:
-            return " UNION ALL ".join(one.of(tables, more, only) for one in self.branches)
+            return " UNION ALL ".join(branch.of(tables, more, only) for branch in self.branches)
         names = self.columns if self.keep is None else self.named
-        own = {name: one.unalias().sql(DIALECT) for name, one in zip(names, self.tree.selects, strict=True)}
+        own = {name: output.unalias().sql(DIALECT) for name, output in zip(names, self.tree.selects, strict=True)}
         selected = ", ".join(f"{sql} AS {quote(name)}" for name, sql in (own | dict(more)).items())
-        group, having = (self.tree.args.get(one) for one in ("group", "having"))
-        on_top = "".join(f" {one.sql(DIALECT)}" for one in (group, having) if one is not None)
+        group, having = (self.tree.args.get(clause) for clause in ("group", "having"))
+        on_top = "".join(f" {clause.sql(DIALECT)}" for clause in (group, having) if clause is not None)
         sql = f"SELECT {selected} {self._from(tables)}{self._where(only)}{on_top}"
         if self.keep is None:
             return sql
-        kept = [f"{sql_} AS {quote(name)}" for sql_, name in zip(self.keep.columns, self.columns, strict=True)]
+        chosen = [f"{sql_} AS {quote(name)}" for sql_, name in zip(self.keep.columns, self.columns, strict=True)]
         where = f" WHERE {self.keep.where}" if self.keep.where else ""
-        return f"SELECT {', '.join([*kept, *map(quote, more)])} FROM ({sql}) AS {quote(self.keep.alias)}{where}"
+        return f"SELECT {', '.join([*chosen, *map(quote, more)])} FROM ({sql}) AS {quote(self.keep.alias)}{where}"
 
     def first(self, tables: Mapping[str, str], number: int, conditions: Sequence[str]) -> str:
-        """SQL: a one for every row of the first tables of the FROM, joined, that meets some conditions.
+        """SQL: the number 1 for every row of the first tables of the FROM, joined, that meets some conditions.
 
         `number` counts the tables, and after them each LATERAL VIEW.
         """
-        where = f" WHERE {' AND '.join(f'({one})' for one in conditions)}" if conditions else ""
+        where = f" WHERE {' AND '.join(f'({condition})' for condition in conditions)}" if conditions else ""
         return f"SELECT 1 AS one {self._from(tables, number)}{where}"
 
     def compared_with(self, single: Alias) -> list[tuple[str, str]] | None:
@@ -280,23 +280,25 @@ class Block:
         None if its columns are read elsewhere, too, or beside those of several tables, or generated ones, or of one
         that hangs on it, or has one row, too: then it matters to every row.
         """
-        found, inside = list[tuple[str, str]](), set[int]()
-        for one in conditions_in(self.tree):
-            columns = [*one.find_all(exp.Column)]
+        compared, inside = list[tuple[str, str]](), set[int]()
+        for condition in conditions_in(self.tree):
+            columns = [*condition.find_all(exp.Column)]
             others = {column.table for column in columns} - {single.name}
             if len(others) < len({column.table for column in columns}):
                 other = next((alias for alias in self.aliases if {alias.name} == others), None)
                 if other is None or other.is_single or single in self.steps(other):
                     return None
-                found.append((other.name, one.sql(DIALECT)))
+                compared.append((other.name, condition.sql(DIALECT)))
                 inside |= {id(column) for column in columns}
-        everywhere = [one for one in self.tree.find_all(exp.Column) if one.table == single.name]
-        return found if all(id(one) in inside for one in everywhere) else None
+        everywhere = [column for column in self.tree.find_all(exp.Column) if column.table == single.name]
+        return compared if all(id(column) in inside for column in everywhere) else None
 
     def conditions_of(self, alias: str) -> list[str]:
         """Returns the conditions of WHERE that read one table alone, as SQL."""
         parts = conditions_in(self.tree)
-        return [one.sql(DIALECT) for one in parts if {of.table for of in one.find_all(exp.Column)} == {alias}]
+        return [
+            part.sql(DIALECT) for part in parts if {column.table for column in part.find_all(exp.Column)} == {alias}
+        ]
 
     def filters_of(self, alias: Alias) -> list[str]:
         """Returns what a row of a table must meet to be joined, whatever rows of other tables are, as SQL.
@@ -316,37 +318,39 @@ class Block:
         """SQL: the FROM; `on` are further conditions of joins."""
         parts = [self.tree.args["from_"].copy(), *(join.copy() for join in self.tree.args.get("joins") or ())]
         laterals = [
-            lateral_sql(one) for one in self.laterals[: None if number is None else max(0, number - len(parts))]
+            lateral_sql(lateral) for lateral in self.laterals[: None if number is None else max(0, number - len(parts))]
         ]
-        for one in parts[:number]:
-            name = one.this.alias_or_name
+        for part in parts[:number]:
+            name = part.this.alias_or_name
             if name in on:
-                one.set("on", exp.and_(one.args["on"], sqlglot.parse_one(on[name], dialect=DIALECT)))
-            table = one.this.find(exp.Table)  # none in a row of constants
+                part.set("on", exp.and_(part.args["on"], sqlglot.parse_one(on[name], dialect=DIALECT)))
+            table = part.this.find(exp.Table)  # none in a row of constants
             if table is not None:
                 table.set("this", exp.to_identifier(tables[name], quoted=True))
-        return " ".join([*(one.sql(DIALECT).lstrip(", ") for one in parts[:number]), *laterals])
+        return " ".join([*(part.sql(DIALECT).lstrip(", ") for part in parts[:number]), *laterals])
 
     def _where(self, only: str) -> str:
         where = self.tree.args.get("where")
         parts = [f"({where.this.sql(DIALECT)})"] if where is not None else []
-        parts += [f"({one})" for one in (self.moving.holds if self.moving is not None else "", only) if one]
+        parts += [
+            f"({condition})" for condition in (self.moving.holds if self.moving is not None else "", only) if condition
+        ]
         return f" WHERE {' AND '.join(parts)}" if parts else ""
 
     def steps(self, alias: Alias) -> list[Alias]:
         """Returns the tables from one to the anchor, both included."""
-        there, found = {one.name: one for one in self.aliases}, [alias]
-        while found[-1].parent:
-            found.append(there[found[-1].parent])
-        return found
+        tables, path = {table.name: table for table in self.aliases}, [alias]
+        while path[-1].parent:
+            path.append(tables[path[-1].parent])
+        return path
 
 
-def is_same(one: Block, other: Block) -> bool:
+def is_same(block: Block, other: Block) -> bool:
     """Returns whether two blocks have the same rows, under the same names."""
-    if (one.unit, one.columns, one.keep) != (other.unit, other.columns, other.keep):
+    if (block.unit, block.columns, block.keep) != (other.unit, other.columns, other.keep):
         return False
-    if len(one.branches) != len(other.branches):
+    if len(block.branches) != len(other.branches):
         return False
-    if one.branches:
-        return all(is_same(*pair) for pair in zip(one.branches, other.branches, strict=True))
-    return one.aliases == other.aliases and one.tree == other.tree
+    if block.branches:
+        return all(is_same(*pair) for pair in zip(block.branches, other.branches, strict=True))
+    return block.aliases == other.aliases and block.tree == other.tree

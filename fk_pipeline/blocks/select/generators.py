@@ -5,7 +5,7 @@ A column of a SELECT is written as LATERAL VIEW:
     SELECT id, explode(items) AS item FROM orders
     SELECT id, made.item FROM orders LATERAL VIEW explode(items) made AS item
 
-The rows that are made of one row are told apart by their position, which `posexplode` gives.
+The position, which `posexplode` gives, tells the rows apart that are made of one row.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def note_spelling(tree: exp.Query) -> None:
 
 def spelling(lateral: exp.Expr) -> dict[str, str]:
     """Returns per column of a LATERAL VIEW, in lower case, how it is written."""
-    return {one.name: str(one.meta.get(_SPELLED, one.name)) for one in lateral.args["alias"].columns}
+    return {column.name: str(column.meta.get(_SPELLED, column.name)) for column in lateral.args["alias"].columns}
 
 
 def as_laterals(whole: exp.Query) -> None:
@@ -58,9 +58,9 @@ def as_laterals(whole: exp.Query) -> None:
         SqlTextError: one stands beside what Spark does before it makes the rows.
     """
     tables = whole.find_all(exp.Table, exp.Subquery, exp.CTE, exp.Lateral)
-    taken = {one.alias_or_name for one in tables}
+    taken = {table.alias_or_name for table in tables}
     for select in [*whole.find_all(exp.Select)]:
-        made = [one for one in select.selects if isinstance(_value(one), exp.Explode)]
+        made = [output for output in select.selects if isinstance(_value(output), exp.Explode)]
         if made:
             name = find_new_name(taken, "made")
             taken.add(name)
@@ -84,16 +84,16 @@ def _as_lateral(select: exp.Select, made: list[exp.Expr], name: str) -> None:
             "made; write LATERAL VIEW to compute them of the rows that are made, or a subquery",
         )
     call = _value(output)
-    columns = [one.name for one in output.expressions] if isinstance(output, exp.Aliases) else [output.alias_or_name]
-    alias = exp.TableAlias(this=named(name), columns=[named(one) for one in columns])
+    columns = [part.name for part in output.expressions] if isinstance(output, exp.Aliases) else [output.alias_or_name]
+    alias = exp.TableAlias(this=named(name), columns=[named(column) for column in columns])
     select.append("laterals", exp.Lateral(this=call.copy(), view=True, outer=False, alias=alias))
     order = select.args.get("order")
-    for one in [*order.find_all(exp.Explode)] if order is not None else ():
-        if one == call and len(columns) == 1:
-            one.replace(column_of(name, columns[0]))
+    for repeated in [*order.find_all(exp.Explode)] if order is not None else ():
+        if repeated == call and len(columns) == 1:
+            repeated.replace(column_of(name, columns[0]))
     outputs = list[exp.Expr]()
-    for one in select.selects:
-        outputs += [aliased(column_of(name, of), of) for of in columns] if one is output else [one]
+    for selected in select.selects:
+        outputs += [aliased(column_of(name, of), of) for of in columns] if selected is output else [selected]
     select.set("expressions", outputs)
 
 
@@ -116,7 +116,7 @@ def position_of(lateral: exp.Expr) -> exp.Column | None:
 
 def lateral_sql(lateral: exp.Expr) -> str:
     """SQL: LATERAL VIEW."""
-    columns = ", ".join(quote(one.name) for one in lateral.args["alias"].columns)
+    columns = ", ".join(quote(column.name) for column in lateral.args["alias"].columns)
     outer = "OUTER " if lateral.args.get("outer") else ""
     return f"LATERAL VIEW {outer}{lateral.this.sql(DIALECT)} {quote(lateral.alias)} AS {columns}"
 
@@ -124,7 +124,7 @@ def lateral_sql(lateral: exp.Expr) -> str:
 def shown_call(lateral: exp.Expr) -> str:
     """Returns the function that makes rows, for people."""
     call = lateral.this
-    hidden = any(one.name == POSITION for one in lateral.args["alias"].columns)
+    hidden = any(column.name == POSITION for column in lateral.args["alias"].columns)
     is_outer = lateral.args.get("outer") or isinstance(call, exp.ExplodeOuter)
     name = "explode" if hidden or not isinstance(call, exp.Posexplode) else "posexplode"
     return f"{name}{'_outer' if is_outer else ''}({call.this.sql(DIALECT)})"
@@ -132,7 +132,7 @@ def shown_call(lateral: exp.Expr) -> str:
 
 def _is_of(condition: exp.Expr, tables: set[str]) -> bool:
     """Returns whether a condition reads some tables alone, and has no subquery."""
-    return condition.find(exp.Query) is None and {one.table for one in condition.find_all(exp.Column)} <= tables
+    return condition.find(exp.Query) is None and {column.table for column in condition.find_all(exp.Column)} <= tables
 
 
 def typed(tree: exp.Select, schema: Mapping[str, object]) -> exp.Select:
@@ -141,10 +141,10 @@ def typed(tree: exp.Select, schema: Mapping[str, object]) -> exp.Select:
     stands_for = list[exp.Expr]()
     for select in reversed([*tree.find_all(exp.Select)]):
         for lateral in laterals_of(select):
-            kinds = _types_of(lateral, stands_for)
-            for column in [one for one in outward(select) if one.table == lateral.alias]:
-                kind = kinds.get(column.name)
-                node = _call_of_no_type(column) if kind is None else exp.cast(column.copy(), kind.copy())
+            dtypes = _types_of(lateral, stands_for)
+            for column in [read for read in outward(select) if read.table == lateral.alias]:
+                dtype = dtypes.get(column.name)
+                node = _call_of_no_type(column) if dtype is None else exp.cast(column.copy(), dtype.copy())
                 column.replace(node)
                 stands_for.append(node)
             tree = annotate_types(tree, schema={**schema}, dialect=DIALECT)
@@ -161,8 +161,8 @@ def _call_of_no_type(column: exp.Column) -> exp.Expr:
 
 def _types_of(lateral: exp.Expr, stands_for: Sequence[exp.Expr]) -> dict[str, exp.DataType]:
     """Returns the types of columns that are made of an array, or a map, which is a column; others are not known."""
-    given, columns = lateral.this.this, [one.name for one in lateral.args["alias"].columns]
-    is_column = isinstance(given, exp.Column) or any(given is one for one in stands_for)
+    given, columns = lateral.this.this, [column.name for column in lateral.args["alias"].columns]
+    is_column = isinstance(given, exp.Column) or any(given is node for node in stands_for)
     if not is_column or given.type is None or not given.type.is_type(exp.DType.ARRAY, exp.DType.MAP):
         return {}
     parts = given.type.expressions
@@ -175,7 +175,7 @@ def made_above_subqueries(select: exp.Select) -> bool:
     Raises:
         SqlTextError: it stands in LATERAL VIEW itself.
     """
-    made = {one.alias for one in laterals_of(select)}
+    made = {lateral.alias for lateral in laterals_of(select)}
     for node in subqueries(select) if made else ():
         if any(column.table in made for column in node.find_all(exp.Column)):
             if node.find_ancestor(exp.Lateral) is not None:
@@ -193,28 +193,28 @@ def split_laterals(select: exp.Select, name: str) -> None:
     """
     inner = exp.Select()
     moved = [*sources_of(select), *laterals_of(select)]
-    tables = {one.alias_or_name for one in moved}
+    tables = {source.alias_or_name for source in moved}
     clauses = [select.args["from_"], *(select.args.get("joins") or ()), *laterals_of(select)]
     conditions = conditions_in(select)
-    early = [one for one in conditions if _is_of(one, tables)]
+    early = [condition for condition in conditions if _is_of(condition, tables)]
     inside = {id(column) for part in (*clauses, *early) for column in part.find_all(exp.Column)}
-    read = [one for one in outward(select) if one.table in tables and id(one) not in inside]
+    read = [column for column in outward(select) if column.table in tables and id(column) not in inside]
     names: dict[tuple[str, str], str] = {}
-    for one in read:
-        if (one.table, one.name) not in names:
-            names[one.table, one.name] = find_new_name({*names.values()}, one.name)
+    for column in read:
+        if (column.table, column.name) not in names:
+            names[column.table, column.name] = find_new_name({*names.values()}, column.name)
     outputs = {as_: column_of(*of) for of, as_ in names.items()}
-    for one in read:
-        column = column_of(name, names[one.table, one.name])
-        column.type = outputs[column.name].type = one.type
-        one.replace(column)
+    for original in read:
+        column = column_of(name, names[original.table, original.name])
+        column.type = outputs[column.name].type = original.type
+        original.replace(column)
     made = [aliased(column, as_) for as_, column in outputs.items()]
     inner.set("expressions", made or [aliased(exp.Literal.number(1), "one")])
     for clause in ("from_", "joins", "laterals"):
         inner.set(clause, select.args.get(clause))
         select.set(clause, None)
-    late = [one.copy() for one in conditions if not any(one is of for of in early)]
+    late = [condition.copy() for condition in conditions if not any(condition is other for other in early)]
     if early:
-        inner.set("where", exp.Where(this=exp.and_(*(one.copy() for one in early))))
+        inner.set("where", exp.Where(this=exp.and_(*(condition.copy() for condition in early))))
     select.set("where", exp.Where(this=exp.and_(*late)) if late else None)
     select.set("from_", exp.From(this=subquery_as(inner, name)))

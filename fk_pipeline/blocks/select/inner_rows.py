@@ -25,7 +25,7 @@ _SIMPLE = ("limit", "offset", "qualify", "having", "group", "distinct", "with_")
 
 def has_clauses(inner: exp.Select, *without: str) -> bool:
     """Returns whether a SELECT has clauses after WHERE (`_SIMPLE`), without some."""
-    return any(inner.args.get(one) is not None for one in _SIMPLE if one not in without)
+    return any(inner.args.get(clause) is not None for clause in _SIMPLE if clause not in without)
 
 
 def is_once(inner: exp.Select) -> bool:
@@ -33,7 +33,7 @@ def is_once(inner: exp.Select) -> bool:
     group = inner.args.get("group")
     if group is None or has_clauses(inner, "group", "having"):
         return False
-    return {*group.expressions} <= {one.unalias() for one in inner.selects}
+    return {*group.expressions} <= {output.unalias() for output in inner.selects}
 
 
 def more_rows_than(number: int) -> exp.Expr:
@@ -45,10 +45,10 @@ def over(inner: exp.Query, name: str, keep: Sequence[str] = ()) -> exp.Select:
     """Returns a SELECT of all columns of a query, or the query itself if it has only clauses that may stay."""
     if isinstance(inner, exp.Select) and keep and not has_clauses(inner, *keep):
         return inner
-    columns = [column_of(name, one) for one in inner.named_selects]
-    for number, one in enumerate(columns):
-        one.type = type_of(inner, number)
-    return exp.select(*[aliased(one, one.name) for one in columns]).from_(subquery_as(inner, name))
+    columns = [column_of(name, column) for column in inner.named_selects]
+    for number, column in enumerate(columns):
+        column.type = type_of(inner, number)
+    return exp.select(*[aliased(column, column.name) for column in columns]).from_(subquery_as(inner, name))
 
 
 def selecting(inner: exp.Select, outputs: Sequence[exp.Expr]) -> exp.Select:
@@ -65,16 +65,16 @@ def in_groups(
     names = as_keys(by)
     if is_grouped(inner) and inner.args.get("group") is not None:
         groups = inner.args["group"].expressions
-        if more or not all(one in groups for one in by) or len({*by}) < len(groups):  # finer: its groups, grouped
-            for one in by:
-                if one not in groups and not one.find(exp.AggFunc):
-                    inner.args["group"].append("expressions", as_group(one))
+        if more or not all(value in groups for value in by) or len({*by}) < len(groups):  # finer: its groups, grouped
+            for value in by:
+                if value not in groups and not value.find(exp.AggFunc):
+                    inner.args["group"].append("expressions", as_group(value))
             rows = over(selecting(inner, names), name("rows"))
             rows.set("distinct", exp.Distinct())
             return rows
         return selecting(inner, names)
     inner = selecting(inner, [*names, *more])
-    inner.set("group", exp.Group(expressions=[as_group(one) for one in by]))
+    inner.set("group", exp.Group(expressions=[as_group(value) for value in by]))
     return inner
 
 
@@ -98,22 +98,22 @@ def at_most_one(inner: exp.Select, name: Callable[[str], str]) -> exp.Select:
         if having is not None:
             value = call("IF", having.this.copy(), value.copy(), exp.null())
         return selecting(inner, [aliased(value.copy(), "value")])
-    one = over(inner, name("rows"))
-    column = one.selects[0].unalias().copy()
+    rows = over(inner, name("rows"))
+    column = rows.selects[0].unalias().copy()
     error = call("RAISE_ERROR", exp.Literal.string("a subquery that is a value has more than one row"))
     checked = exp.Case().when(more_rows_than(1), error).else_(exp.Max(this=column))
-    return selecting(one, [aliased(checked, "value")])
+    return selecting(rows, [aliased(checked, "value")])
 
 
 def as_keys(by: Sequence[exp.Expr]) -> list[exp.Expr]:
     """Returns the columns `k0`, `k1` and so on of a table that is joined."""
-    return [aliased(one.copy(), f"k{number}") for number, one in enumerate(by)]
+    return [aliased(value.copy(), f"k{number}") for number, value in enumerate(by)]
 
 
 def of_nothing(value: exp.Expr) -> exp.Expr | None:
     """Returns what an expression of aggregates is without any rows; None if that is null."""
     root, is_null = exp.Paren(this=value.copy()), True
-    for node in [*root.walk(prune=lambda one: isinstance(one, exp.AggFunc))]:
+    for node in [*root.walk(prune=lambda part: isinstance(part, exp.AggFunc))]:
         if isinstance(node, exp.AggFunc):
             name = node.name if isinstance(node, exp.AnonymousAggFunc) else node.key
             nothing = _OF_NOTHING.get(name.upper())

@@ -21,22 +21,26 @@ _TEXTS = {exp.DType.TEXT, exp.DType.VARCHAR}
 """Types of texts, which differ alike, as sqlglot calls those of columns and of functions."""
 
 
-def are_alike(one: exp.Expr, other: exp.Expr) -> bool:
+def are_alike(left: exp.Expr, right: exp.Expr) -> bool:
     """Returns whether two values are known to be equal if, and only if, they are so by the type of each.
 
     Spark compares values of two types as those of a third: the texts '1' and '01' are two, and both equal the number 1.
     """
-    kinds = [_kind_of(value) for value in (one, other)]
-    if exp.DType.UNKNOWN in kinds:
+    dtypes = [_dtype_of(value) for value in (left, right)]
+    if exp.DType.UNKNOWN in dtypes:
         return False
-    return kinds[0] == kinds[1] or any(all(kind in one for kind in kinds) for one in (EXACT_NUMBERS, _TEXTS))
+    return dtypes[0] == dtypes[1] or any(all(dtype in types for dtype in dtypes) for types in (EXACT_NUMBERS, _TEXTS))
 
 
-def _kind_of(value: exp.Expr) -> exp.DType:
+def _dtype_of(value: exp.Expr) -> exp.DType:
     """Returns the type of an expression, without its size; of functions by what sqlglot knows of them."""
     if value.type is not None and value.type.this != exp.DType.UNKNOWN:
         return exp.DType(value.type.this)
-    types = {(one.table, one.name.lower()): one.type for one in value.find_all(exp.Column) if one.type is not None}
+    types = {
+        (column.table, column.name.lower()): column.type
+        for column in value.find_all(exp.Column)
+        if column.type is not None
+    }
     return exp.DType(known_type(value.sql(DIALECT), types).this)
 
 
@@ -68,13 +72,13 @@ def known_type(sql: str, types: Mapping[tuple[str, str], exp.DataType]) -> exp.D
         node.replace(exp.Paren(this=node.this))
     for division in [*root.find_all(exp.SafeDivide)]:
         division.replace(exp.Div(this=division.this, expression=division.expression))
-    found = annotate_types(root.transform(typed), dialect=DIALECT).type
-    return exp.DataType(this=exp.DType.UNKNOWN if found is None else found.this)
+    dtype = annotate_types(root.transform(typed), dialect=DIALECT).type
+    return exp.DataType(this=exp.DType.UNKNOWN if dtype is None else dtype.this)
 
 
-def _unsized(kind: exp.DataType) -> exp.DataType:
+def _unsized(dtype: exp.DataType) -> exp.DataType:
     """Returns a type; a decimal without its size, which sqlglot would take for that of all that is made of it."""
-    return exp.DataType(this=kind.this) if kind.this == exp.DType.DECIMAL else kind
+    return exp.DataType(this=dtype.this) if dtype.this == exp.DType.DECIMAL else dtype
 
 
 def type_of(query: exp.Query, number: int) -> exp.DataType | None:
@@ -82,6 +86,6 @@ def type_of(query: exp.Query, number: int) -> exp.DataType | None:
     if isinstance(query, exp.Subquery):
         return type_of(query.this, number)
     if isinstance(query, exp.SetOperation):
-        left, right = (type_of(one, number) for one in (query.this, query.expression))
+        left, right = (type_of(part, number) for part in (query.this, query.expression))
         return left if left == right else None
     return query.selects[number].unalias().type if number < len(query.selects) else None

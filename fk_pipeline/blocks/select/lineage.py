@@ -17,7 +17,12 @@ Read = tuple[str, str]
 
 def columns_of(block: Block, alias: str) -> set[str]:
     """Returns the columns that a block reads of one of its tables, in lower case."""
-    return {one.name.lower() for part in block.parts for one in part.tree.find_all(exp.Column) if one.table == alias}
+    return {
+        column.name.lower()
+        for part in block.parts
+        for column in part.tree.find_all(exp.Column)
+        if column.table == alias
+    }
 
 
 def columns_in(block: Block, sql: str) -> list[exp.Column]:
@@ -28,7 +33,7 @@ def columns_in(block: Block, sql: str) -> list[exp.Column]:
 def reads_of(block: Block, column: str) -> set[Read]:
     """Returns what a column of a block is made of."""
     if block.branches:
-        return {read for one in block.branches for read in reads_of(one, column)}
+        return {read for branch in block.branches for read in reads_of(branch, column)}
     return {read for part in behind(block, column) for read in reads_in(block, part)}
 
 
@@ -39,13 +44,13 @@ def reads_of_sql(block: Block, sql: str) -> set[Read]:
 
 def reads_in(block: Block, part: exp.Expr) -> set[Read]:
     """Returns what a part of the SELECT of a block reads."""
-    relation = {one.name: one.relation for one in block.aliases}
-    return {(relation[one.table], one.name) for one in _of_tables(block, part)}
+    relation = {alias.name: alias.relation for alias in block.aliases}
+    return {(relation[column.table], column.name) for column in _of_tables(block, part)}
 
 
 def _of_tables(block: Block, part: exp.Expr) -> Iterator[exp.Column]:
     """Yields the columns of tables that an expression reads; of a generated column, those that it is made of."""
-    made = {one.alias: one for one in block.laterals}
+    made = {lateral.alias: lateral for lateral in block.laterals}
     for column in part.find_all(exp.Column):
         if column.table in made:
             yield from _of_tables(block, made[column.table].this)
@@ -58,14 +63,14 @@ def plain_read(block: Block, column: str) -> Read | None:
     made = None if block.branches else expression_of(block, column)
     if not isinstance(made, exp.Column):
         return None
-    relation = next((one.relation for one in block.aliases if one.name == made.table), None)
+    relation = next((alias.relation for alias in block.aliases if alias.name == made.table), None)
     return None if relation is None else (relation, made.name)
 
 
 def sql_of(block: Block, column: str) -> str:
     """Returns the SQL that computes a column of a block, over its tables or over the rows that `keep` is of."""
     if block.branches:
-        return "; ".join(sql_of(one, column) for one in block.branches)
+        return "; ".join(sql_of(branch, column) for branch in block.branches)
     number = block.columns.index(column)
     return block.tree.selects[number].unalias().sql(DIALECT) if block.keep is None else block.keep.columns[number]
 
@@ -81,8 +86,8 @@ def behind(block: Block, column: str) -> list[exp.Expr]:
     number = block.columns.index(column)
     if block.keep is None:
         return [block.tree.selects[number]]
-    read = {one.name.lower() for one in _kept(block.keep, number).find_all(exp.Column)}
-    return [one for one in block.tree.selects if one.alias_or_name.lower() in read]
+    read = {node.name.lower() for node in _chosen(block.keep, number).find_all(exp.Column)}
+    return [output for output in block.tree.selects if output.alias_or_name.lower() in read]
 
 
 def expression_of(block: Block, column: str) -> exp.Expr | None:
@@ -90,9 +95,9 @@ def expression_of(block: Block, column: str) -> exp.Expr | None:
     number = block.columns.index(column)
     if block.keep is None:
         return block.tree.selects[number].unalias()
-    is_chosen = isinstance(_kept(block.keep, number), exp.Column)
-    return next((one.unalias() for one in behind(block, column)), None) if is_chosen else None
+    is_chosen = isinstance(_chosen(block.keep, number), exp.Column)
+    return next((output.unalias() for output in behind(block, column)), None) if is_chosen else None
 
 
-def _kept(keep: Keep, number: int) -> exp.Expr:
+def _chosen(keep: Keep, number: int) -> exp.Expr:
     return expression_over(keep.columns[number], {keep.alias})

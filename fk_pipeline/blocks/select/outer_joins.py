@@ -37,7 +37,7 @@ def without_outer_join(select: exp.Select, name: Callable[[str], str]) -> bool:
         SqlTextError: it has no equality.
     """
     joins = select.args.get("joins") or []
-    place = next((n for n, one in enumerate(joins) if (one.side or "").upper() in ("RIGHT", "FULL")), None)
+    place = next((n for n, join in enumerate(joins) if (join.side or "").upper() in ("RIGHT", "FULL")), None)
     if place is None:
         return False
     join, left, rest = joins[place], [select.args["from_"].this, *joins[:place]], joins[place + 1 :]
@@ -60,10 +60,13 @@ def without_outer_join(select: exp.Select, name: Callable[[str], str]) -> bool:
 
 def _is_equal_somewhere(join: exp.Join, left: Sequence[exp.Expr]) -> bool:
     """Returns whether a condition of a join is an equality between its two sides."""
-    names, on = {_name_of(one) for one in left}, join.args.get("on")
-    for one in conjuncts(on) if on is not None else ():
-        if isinstance(one, (exp.EQ, exp.NullSafeEQ)):
-            sides = [{column.table in names for column in side.find_all(exp.Column)} for side in (one.left, one.right)]
+    names, on = {_name_of(source) for source in left}, join.args.get("on")
+    for condition in conjuncts(on) if on is not None else ():
+        if isinstance(condition, (exp.EQ, exp.NullSafeEQ)):
+            sides = [
+                {column.table in names for column in side.find_all(exp.Column)}
+                for side in (condition.left, condition.right)
+            ]
             if sides in ([{True}, {False}], [{False}, {True}]):
                 return True
     return False
@@ -72,15 +75,15 @@ def _is_equal_somewhere(join: exp.Join, left: Sequence[exp.Expr]) -> bool:
 def _full_join(select: exp.Select, left: Sequence[exp.Expr], join: exp.Join, name: str) -> None:
     """Puts the union of a left join, and of the right rows without a partner, in place of the tables of a FULL JOIN."""
     on, right = join.args["on"], join.this
-    columns, of_left = _columns_of(select, [*left, join]), {_name_of(one) for one in left}
+    columns, of_left = _columns_of(select, [*left, join]), {_name_of(source) for source in left}
     both = _from(exp.select(*_renamed(columns)), [*left, exp.Join(this=right.copy(), side="LEFT", on=on.copy())])
-    lone = [
+    outputs = [
         aliased(exp.null() if of in of_left else column_of(of, column), as_) for (of, column), as_ in columns.items()
     ]
     partners = _from(exp.select(exp.Literal.number(1)), left).where(on.copy())
-    alone = _from(exp.select(*lone), [right]).where(exp.not_(exp.Exists(this=partners)))
+    unmatched = _from(exp.select(*outputs), [right]).where(exp.not_(exp.Exists(this=partners)))
     _put(select, columns, name)
-    union = exp.Union(this=both, expression=alone, distinct=False)
+    union = exp.Union(this=both, expression=unmatched, distinct=False)
     select.set("from_", exp.From(this=subquery_as(union, name)))
 
 
@@ -89,17 +92,17 @@ def _columns_of(select: exp.Select, sources: Sequence[exp.Expr]) -> dict[tuple[s
 
     Those that only the conditions between these tables read are left out, unless there are no others.
     """
-    names = {_name_of(one) for one in sources}
-    read = [one for one in outward(select) if one.table in names]
-    within = {id(one) for join in sources if isinstance(join, exp.Join) for one in join.find_all(exp.Column)}
-    found: dict[tuple[str, str], str] = {}
-    for one in [one for one in read if id(one) not in within] or read:
-        if (one.table, one.name) not in found:
-            name = f"{one.table}_{one.name}"
-            while name in found.values():
+    names = {_name_of(source) for source in sources}
+    read = [column for column in outward(select) if column.table in names]
+    within = {id(column) for join in sources if isinstance(join, exp.Join) for column in join.find_all(exp.Column)}
+    new_names: dict[tuple[str, str], str] = {}
+    for column in [column for column in read if id(column) not in within] or read:
+        if (column.table, column.name) not in new_names:
+            name = f"{column.table}_{column.name}"
+            while name in new_names.values():
                 name = f"{name}_"
-            found[one.table, one.name] = name
-    return found
+            new_names[column.table, column.name] = name
+    return new_names
 
 
 def _name_of(source: exp.Expr) -> str:
@@ -123,22 +126,22 @@ def _put(select: exp.Select, columns: _Columns, name: str) -> None:
 
 def outward(select: exp.Select) -> list[exp.Column]:
     """Returns the columns of the tables of a SELECT that are read in it, in its subqueries too."""
-    inside = {id(one) for source in sources_of(select) for one in source.find_all(exp.Column)}
+    inside = {id(column) for source in sources_of(select) for column in source.find_all(exp.Column)}
     with_ = select.args.get("with_")
-    inside |= {id(one) for one in with_.find_all(exp.Column)} if with_ is not None else set()
-    inside |= {id(one) for node in subqueries(select) for one in _inside(query_of(node))}
-    return [one for one in select.find_all(exp.Column) if id(one) not in inside]
+    inside |= {id(column) for column in with_.find_all(exp.Column)} if with_ is not None else set()
+    inside |= {id(column) for node in subqueries(select) for column in _inside(query_of(node))}
+    return [column for column in select.find_all(exp.Column) if id(column) not in inside]
 
 
 def _inside(query: exp.Query) -> list[exp.Column]:
     """Returns the columns in a query that are of its own tables, or of those in its subqueries."""
-    around = {id(one) for one in external(query)}
-    return [one for one in query.find_all(exp.Column) if id(one) not in around]
+    around = {id(column) for column in external(query)}
+    return [column for column in query.find_all(exp.Column) if id(column) not in around]
 
 
 def _from(select: exp.Select, sources: Sequence[exp.Expr]) -> exp.Select:
     """Returns a SELECT with copies of the tables and joins of another."""
     first, *joins = sources
     select.set("from_", exp.From(this=first.copy()))
-    select.set("joins", [one.copy() for one in joins])
+    select.set("joins", [join.copy() for join in joins])
     return select

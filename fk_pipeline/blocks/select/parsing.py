@@ -99,15 +99,17 @@ def _parsed(text: str) -> exp.Query:
     if "${" in text:
         raise SqlTextError("${...} would be replaced by a variable of Spark's")
     try:
-        found = [tree for tree in parse_as_written(text) if tree is not None]
+        statements = [tree for tree in parse_as_written(text) if tree is not None]
     except SqlglotError as error:
         raise SqlTextError(f"not SQL: {_first_line(error)}") from None
-    if len(found) != 1:
-        raise SqlTextError(f"not one SELECT: there are {len(found)} statements; keep each in a pipeline of its own")
-    tree = found[0]
+    if len(statements) != 1:
+        raise SqlTextError(
+            f"not one SELECT: there are {len(statements)} statements; keep each in a pipeline of its own"
+        )
+    tree = statements[0]
     if not isinstance(tree, exp.Query):
         raise SqlTextError(f"not one SELECT: it is {tree.key.upper()}; a query only reads")
-    if any(one.is_string and "${" in one.name for one in tree.find_all(exp.Literal)):
+    if any(literal.is_string and "${" in literal.name for literal in tree.find_all(exp.Literal)):
         raise SqlTextError("${...} would be replaced by a variable of Spark's; write CONCAT('$', '{...}')")
     refuse_parts(tree)
     refuse_orders(text)
@@ -121,12 +123,12 @@ def _first_line(error: Exception) -> str:
 
 def _names(tree: exp.Select) -> list[str]:
     """Returns the names of the columns of the result, as they are written; none if one is a star."""
-    if any(one.is_star for one in tree.selects):
+    if any(output.is_star for output in tree.selects):
         return []
-    for number, one in enumerate(tree.selects, start=1):
-        if not isinstance(one, (exp.Alias, exp.Aliases, exp.Column, exp.Dot)):
-            names = "(position, name)" if isinstance(one, exp.Posexplode) else "name"
-            not_taken(one, f"column {number} needs a name: {one.sql(dialect=DIALECT)} AS {names}")
+    for number, output in enumerate(tree.selects, start=1):
+        if not isinstance(output, (exp.Alias, exp.Aliases, exp.Column, exp.Dot)):
+            names = "(position, name)" if isinstance(output, exp.Posexplode) else "name"
+            not_taken(output, f"column {number} needs a name: {output.sql(dialect=DIALECT)} AS {names}")
     return tree.named_selects
 
 
@@ -134,24 +136,26 @@ def _names_of_star(whole: exp.Select, inputs: Mapping[str, Sequence[Column]]) ->
     """Returns the names of the columns of the result, spelled as the inputs have them."""
     spelled = {c.name.lower(): c.name for columns in inputs.values() for c in columns}
     of = {
-        one.alias_or_name: {c.name.lower(): c.name for c in inputs.get(one.name, ())}
-        for one in whole.find_all(exp.Table)
+        table.alias_or_name: {c.name.lower(): c.name for c in inputs.get(table.name, ())}
+        for table in whole.find_all(exp.Table)
     }
-    of |= {one.alias: spelling(one) for one in laterals_of(whole)}
-    found = [(one.alias_or_name, one.unalias()) for one in whole.selects]
-    tables = [one.table if isinstance(one, exp.Column) else "" for _, one in found]
+    of |= {lateral.alias: spelling(lateral) for lateral in laterals_of(whole)}
+    outputs = [(output.alias_or_name, output.unalias()) for output in whole.selects]
+    tables = [value.table if isinstance(value, exp.Column) else "" for _, value in outputs]
     return [
-        of.get(table, {}).get(name) or spelled.get(name, name) for (name, _), table in zip(found, tables, strict=True)
+        of.get(table, {}).get(name) or spelled.get(name, name) for (name, _), table in zip(outputs, tables, strict=True)
     ]
 
 
 def _refuse_names(names: Sequence[str], made: Sequence[exp.Expr]) -> None:
     seen: set[str] = set()
-    for number, (name, one) in enumerate(zip(names, made, strict=True), start=1):
+    for number, (name, output) in enumerate(zip(names, made, strict=True), start=1):
         if name.lower() in seen:
-            not_taken(one, f"two columns of the result are called {name!r}; give one another name with AS")
+            not_taken(output, f"two columns of the result are called {name!r}; give one another name with AS")
         if name.lower().startswith("_fk_"):
-            not_taken(one, f"column {name!r}: names that start with _fk_ are the pipeline's own; write AS and another")
+            not_taken(
+                output, f"column {name!r}: names that start with _fk_ are the pipeline's own; write AS and another"
+            )
         if _UNNAMED.fullmatch(name):
-            not_taken(one, f"column {number} needs a name: give it one with AS in the subquery")
+            not_taken(output, f"column {number} needs a name: give it one with AS in the subquery")
         seen.add(name.lower())

@@ -52,10 +52,10 @@ def line_of(node: exp.Expr) -> int:
     """Returns the line of a node in the query, from 1; 0 if it is not known."""
     above: exp.Expr | None = node
     while above is not None:
-        lines = (one.meta.get("line") for one in above.walk())
-        found = next((line for line in lines if line is not None), None)
-        if found is not None:
-            return int(found)
+        lines = (part.meta.get("line") for part in above.walk())
+        first = next((line for line in lines if line is not None), None)
+        if first is not None:
+            return int(first)
         above = above.parent
     return 0
 
@@ -82,8 +82,8 @@ def _refuse_order_of(call: Call, text: str) -> None:
     try:
         refuse_order([call])
     except SqlTextError as error:
-        found = re.search(rf"\b{call.name}\s*\(", text, re.IGNORECASE)
-        line = "" if found is None else _line_at(text, found.start())
+        match = re.search(rf"\b{call.name}\s*\(", text, re.IGNORECASE)
+        line = "" if match is None else _line_at(text, match.start())
         raise SqlTextError(f"{line}{error}") from None
 
 
@@ -119,26 +119,26 @@ def _refuse_laterals(select: exp.Select) -> None:
     for join in select.args.get("joins") or ():
         if isinstance(join.this, exp.Lateral):
             not_taken(join, "LATERAL is not possible; write LATERAL VIEW explode(...) t AS x, or a join")
-    names, joins = {one.alias_or_name.lower() for one in sources_of(select)}, select.args.get("joins") or ()
-    for one in laterals_of(select):
-        alias = one.args.get("alias")
-        if function_of(one.this) in _INSTEAD:
+    names, joins = {source.alias_or_name.lower() for source in sources_of(select)}, select.args.get("joins") or ()
+    for lateral in laterals_of(select):
+        alias = lateral.args.get("alias")
+        if function_of(lateral.this) in _INSTEAD:
             continue
-        if not one.args.get("view") or not isinstance(one.this, exp.Explode):
-            not_taken(one, "LATERAL VIEW takes explode and posexplode; write it with one of them")
+        if not lateral.args.get("view") or not isinstance(lateral.this, exp.Explode):
+            not_taken(lateral, "LATERAL VIEW takes explode and posexplode; write it with one of them")
         if alias is None or not alias.columns:
-            not_taken(one, "the columns that are made need names; write LATERAL VIEW explode(...) t AS x")
-        if one.alias and one.alias.lower() in names:
-            not_taken(one, f"there is another {one.alias} in FROM; give the rows that are made another name")
-        names.add(one.alias.lower())
+            not_taken(lateral, "the columns that are made need names; write LATERAL VIEW explode(...) t AS x")
+        if lateral.alias and lateral.alias.lower() in names:
+            not_taken(lateral, f"there is another {lateral.alias} in FROM; give the rows that are made another name")
+        names.add(lateral.alias.lower())
         if any(_start(join.this) > _start(alias.columns[0]) for join in joins):
-            not_taken(one, "LATERAL VIEW stands after all joins; make the rows in a subquery, and join that")
+            not_taken(lateral, "LATERAL VIEW stands after all joins; make the rows in a subquery, and join that")
 
 
 def _start(node: exp.Expr) -> int:
     """Returns the place in the text of the first name in a node; 0 if there is none."""
-    found = node.find(exp.Identifier)
-    return 0 if found is None else int(found.meta.get("start", 0))
+    name = node.find(exp.Identifier)
+    return 0 if name is None else int(name.meta.get("start", 0))
 
 
 def _refuse_clause(node: exp.Expr) -> None:
@@ -200,7 +200,7 @@ def _makes_rows(call: exp.Explode) -> bool:
 
 def refuse_unknown_tables(tree: exp.Query, inputs: Mapping[str, Sequence[Column]]) -> None:
     """Refuses a table that is neither an input nor a CTE."""
-    ctes = {one.alias.lower() for one in tree.find_all(exp.CTE)}
+    ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
     for table in tree.find_all(exp.Table):
         if table.name.lower() not in ctes | {*inputs} or table.db:
             shown = table.sql(dialect=DIALECT)
@@ -213,14 +213,16 @@ def refuse_unresolved(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) 
         if isinstance(scope.expression, exp.Lateral):
             have = _columns_in(scope.parent, inputs) if scope.parent is not None else {}
             for column in scope.columns:
-                _refuse_one_unresolved(column, have, set())
+                _refuse_unresolved_column(column, have, set())
             continue
         have = _columns_in(scope, inputs)
         around = _columns_in(scope.parent, inputs) if scope.is_subquery and scope.parent is not None else {}
-        joined_by = {one.name.lower() for join in scope.find_all(exp.Join) for one in join.args.get("using") or ()}
+        joined_by = {
+            identifier.name.lower() for join in scope.find_all(exp.Join) for identifier in join.args.get("using") or ()
+        }
         for column in scope.columns:
             is_own = any({column.name.lower(), "*"} & {*of} for of in have.values()) or not around
-            _refuse_one_unresolved(
+            _refuse_unresolved_column(
                 column, have if is_own and column.table.lower() not in around else around | have, joined_by
             )
 
@@ -229,13 +231,13 @@ def refuse_excepted(tree: exp.Query, inputs: Mapping[str, Sequence[Column]]) -> 
     """Refuses `* EXCEPT (column)` with a column that the star does not have."""
     for scope in traverse_scope(tree):
         have = _columns_in(scope, inputs)
-        for one in scope.expression.selects if isinstance(scope.expression, exp.Select) else ():
-            star, table = (one.this, one.table.lower()) if isinstance(one, exp.Column) else (one, "")
+        for output in scope.expression.selects if isinstance(scope.expression, exp.Select) else ():
+            star, table = (output.this, output.table.lower()) if isinstance(output, exp.Column) else (output, "")
             left_out = star.args.get("except_") or () if isinstance(star, exp.Star) else ()
-            there = [name for alias, names in have.items() if table in ("", alias) for name in names]
+            present = [name for alias, names in have.items() if table in ("", alias) for name in names]
             for column in left_out:
-                if "*" not in there and column.name.lower() not in there:
-                    not_taken(one, f"{column.name} is no column to be left out; there are {', '.join(there)}")
+                if "*" not in present and column.name.lower() not in present:
+                    not_taken(output, f"{column.name} is no column to be left out; there are {', '.join(present)}")
 
 
 def refuse_same_names(tree: exp.Select) -> None:
@@ -255,15 +257,15 @@ def _columns_in(scope: Scope, inputs: Mapping[str, Sequence[Column]]) -> dict[st
     for alias, (_, source) in scope.selected_sources.items():
         inner = source.expression if isinstance(source, Scope) else source
         if isinstance(inner, exp.Lateral):
-            have[alias.lower()] = [one.name.lower() for one in inner.args["alias"].columns]
+            have[alias.lower()] = [column.name.lower() for column in inner.args["alias"].columns]
             continue
         columns = inputs.get(inner.name.lower(), ())
-        names = inner.named_selects if isinstance(inner, exp.Query) else [one.name for one in columns]
+        names = inner.named_selects if isinstance(inner, exp.Query) else [column.name for column in columns]
         have[alias.lower()] = [name.lower() for name in names]
     return have
 
 
-def _refuse_one_unresolved(column: exp.Column, have: Mapping[str, Sequence[str]], joined_by: set[str]) -> None:
+def _refuse_unresolved_column(column: exp.Column, have: Mapping[str, Sequence[str]], joined_by: set[str]) -> None:
     table, name = column.table.lower(), column.name.lower()
     if table and table not in have:
         if not any(table in columns for columns in have.values()):  # else it is a field of a struct
@@ -295,8 +297,8 @@ def refuse_moments(tree: exp.Expr, text: str, inputs: Mapping[str, Sequence[Colu
             types.setdefault(column.name.lower(), set()).add(column.type)
 
     def type_of(path: tuple[str, ...]) -> str | None:
-        found = types.get(path[-1].lower(), set())
-        return next(iter(found)) if len(found) == 1 else None
+        known = types.get(path[-1].lower(), set())
+        return next(iter(known)) if len(known) == 1 else None
 
     moment = moment_in(tree, type_of)
     if moment is not None:

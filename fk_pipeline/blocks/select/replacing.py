@@ -40,7 +40,7 @@ from fk_pipeline.blocks.select.trees import (
 Keys = Mapping[str, Sequence[str]]
 """Per input, the columns that identify a row, in lower case."""
 
-_THERE = "is_there"
+_HAS_ROW = "is_there"
 """The column of a table that says that there is a row."""
 
 
@@ -81,8 +81,8 @@ def _given(node: exp.Expr) -> list[exp.Expr]:
 def _is_tied_alike(node: exp.Expr, inner: exp.Select) -> bool:
     """Returns whether a subquery is tied to the row around it by equalities of values of one type alone."""
     tied, given = tied_by(node, inner), _given(node) if isinstance(node, exp.In) else []
-    pairs = [*zip((one.unalias() for one in inner.selects), given, strict=False)]
-    pairs += [(one, outer) for one, outer, _ in tied.pairs]
+    pairs = [*zip((output.unalias() for output in inner.selects), given, strict=False)]
+    pairs += [(value, outer) for value, outer, _ in tied.pairs]
     return not tied.rest and not tied.outer and all(are_alike(*pair) for pair in pairs)
 
 
@@ -105,8 +105,8 @@ class _Subquery:
     def exists(self, inner: exp.Select) -> None:
         """Replaces EXISTS."""
         if not external(inner):
-            of_one_row(inner, [aliased(more_rows_than(0), _THERE)], self.name("rows"))
-            self.node.replace(self._one_row(inner, "exists", _THERE))
+            of_one_row(inner, [aliased(more_rows_than(0), _HAS_ROW)], self.name("rows"))
+            self.node.replace(self._one_row(inner, "exists", _HAS_ROW))
             return
         if is_grouped(inner) and inner.args.get("group") is None:
             why = "is true, whatever the rows are" if inner.args.get("having") is None else "with HAVING is not taken"
@@ -137,7 +137,7 @@ class _Subquery:
             self.node.replace(equal if conjunct else _known(equal, unknown=negated))
             replace(self, node=value).value(inner)
             return
-        if any(not [*one.find_all(exp.Column)] for one in given):
+        if any(not [*value.find_all(exp.Column)] for value in given):
             not_taken(self.node, "IN needs a column before it, as the other table is looked up by it")
         if is_value and external(inner):
             not_taken(
@@ -146,7 +146,7 @@ class _Subquery:
         if not external(inner) and (is_value or has_clauses(inner) or own(inner, exp.Window)):
             inner = over(inner, self.name("rows"), ("group", "having") if not negated and is_once(inner) else ())
         tied = tied_by(self.node, inner)
-        pairs = [(one.unalias(), value, False) for one, value in zip(tied.inner.selects, given, strict=True)]
+        pairs = [(output.unalias(), value, False) for output, value in zip(tied.inner.selects, given, strict=True)]
         if negated:
             self._in_or_unknown(tied, pairs)
         else:
@@ -180,7 +180,7 @@ class _Subquery:
         of = self._joined(in_groups(tied.inner, by, [], self.name), "in", ties, "LEFT")
         self.node.replace(
             exp.Case()
-            .when(_is_there(of, ties), exp.true())
+            .when(_has_match(of, ties), exp.true())
             .when(exp.not_(_known(column_of(name, "has_rows"))), exp.false())
             .when(exp.or_(_null(given.copy()), column_of(name, "has_null")), exp.true())
             .else_(exp.false())
@@ -190,18 +190,18 @@ class _Subquery:
         """Joins the inner rows, grouped by what they are equal to; replaces the condition by whether there are any."""
         conjunct = is_conjunct(self.node)
         how = "" if conjunct else "LEFT"
-        alike = all(are_alike(one, outer) for one, outer, _ in tied.pairs)
+        alike = all(are_alike(value, outer) for value, outer, _ in tied.pairs)
         values, test = tested(tied) if tied.rest and alike else ([], None)
         outer = tied.outer if alike else []
         is_unique = not tied.rest and self._is_unique(tied)
         ties, by = ties_of(tied) if alike else self._domain(tied)
         inner = selecting(tied.inner, as_keys(by)) if is_unique else in_groups(tied.inner, by, values, self.name)
         name = self._joined(inner, what, ties, how)
-        found: list[exp.Expr] = [] if conjunct else [_is_there(name, ties)]
+        conditions: list[exp.Expr] = [] if conjunct else [_has_match(name, ties)]
         if test is not None:
-            found = [_known(exp.paren(test(name)))]
-        found += map(_known, outer)
-        self.node.replace(exp.paren(exp.and_(*found)) if found else exp.true())
+            conditions = [_known(exp.paren(test(name)))]
+        conditions += map(_known, outer)
+        self.node.replace(exp.paren(exp.and_(*conditions)) if conditions else exp.true())
 
     def value(self, inner: exp.Select) -> None:
         """Replaces a subquery that is a value."""
@@ -213,11 +213,11 @@ class _Subquery:
         tied = tied_by(self.node, inner)
         value = tied.inner.selects[0].unalias()
         group = tied.inner.args.get("group")
-        by = [one for one, _, _ in tied.pairs]
+        by = [expression for expression, _, _ in tied.pairs]
         if not is_grouped(tied.inner):
             self._looked_up(tied, value)
             return
-        if group is not None and not all(one in by for one in group.expressions):
+        if group is not None and not all(expression in by for expression in group.expressions):
             not_taken(
                 self.node, "a subquery that is a value, with GROUP BY of more than what it is tied by, has many rows"
             )
@@ -236,7 +236,7 @@ class _Subquery:
         if nothing is None:
             self.node.replace(column_of(name, "value"))
         else:
-            self.node.replace(call("IF", _is_there(name, ties), column_of(name, "value"), nothing))
+            self.node.replace(call("IF", _has_match(name, ties), column_of(name, "value"), nothing))
 
     def _looked_up(self, tied: Tied, value: exp.Expr) -> None:
         """Replaces a subquery that is a column of the only row that has a key."""
@@ -258,8 +258,8 @@ class _Subquery:
     def _domain(self, tied: Tied) -> tuple[list[tuple[exp.Expr, bool]], list[exp.Expr]]:
         """Joins a subquery with the values of its outer columns, each combination once; returns how both are joined."""
         outer = [*dict.fromkeys(column.copy() for column in outer_columns(tied))]
-        tables = {one.table for one in outer}
-        source = next((one for one in sources_of(self.select) if one.alias_or_name in tables), None)
+        tables = {column.table for column in outer}
+        source = next((table for table in sources_of(self.select) if table.alias_or_name in tables), None)
         if len(tables) > 1 or not isinstance(source, exp.Table):
             why = "a condition that is no equality, or compares two types"
             not_taken(
@@ -267,23 +267,23 @@ class _Subquery:
             )
         values = exp.select(*as_keys(outer)).from_(source.copy()).distinct()
         name = self.name("asked")
-        place = {one: column_of(name, f"k{n}") for n, one in enumerate(outer)}
+        place = {column: column_of(name, f"k{n}") for n, column in enumerate(outer)}
 
         def put(condition: exp.Expr) -> exp.Expr:
-            return condition.transform(lambda one: place[one].copy() if one in place else one)
+            return condition.transform(lambda node: place[node].copy() if node in place else node)
 
         pairs = [
             (exp.NullSafeEQ if safe else exp.EQ)(this=inner.copy(), expression=put(of.copy()))
             for inner, of, safe in tied.pairs
         ]
-        on = exp.and_(*pairs, *(put(one) for one in [*tied.rest, *tied.outer]))
+        on = exp.and_(*pairs, *(put(condition) for condition in [*tied.rest, *tied.outer]))
         source_ = subquery_as(values, name)
         tied.inner.append("joins", exp.Join(this=source_, on=on))
-        return [(one, True) for one in outer], [place[one] for one in outer]
+        return [(column, True) for column in outer], [place[column] for column in outer]
 
     def _is_unique(self, tied: Tied) -> bool:
         """Returns whether a subquery is rows of one input, of which no two are equal to the same values."""
-        inner, by = tied.inner, [one for one, outer, _ in tied.pairs if are_alike(one, outer)]
+        inner, by = tied.inner, [value for value, outer, _ in tied.pairs if are_alike(value, outer)]
         source = inner.args["from_"].this if inner.args.get("from_") is not None else None
         if not isinstance(source, exp.Table) or inner.args.get("joins") or laterals_of(inner):
             return False
@@ -291,7 +291,7 @@ class _Subquery:
             return False
         if has_clauses(inner) or is_grouped(inner):
             return False
-        return {*self.keys[source.name]} <= {one.name.lower() for one in by if isinstance(one, exp.Column)}
+        return {*self.keys[source.name]} <= {value.name.lower() for value in by if isinstance(value, exp.Column)}
 
     def _one_row(self, inner: exp.Select, what: str, column: str) -> exp.Column:
         """Joins a subquery of one row; returns a column of it."""
@@ -311,7 +311,7 @@ class _Subquery:
             join.set("on", exp.and_(*equal))
             join.set("side", how or None)
             if all(safe for _, safe in ties):
-                inner.select(aliased(exp.true(), _THERE), copy=False)
+                inner.select(aliased(exp.true(), _HAS_ROW), copy=False)
         self.select.append("joins", join)
         return name
 
@@ -321,10 +321,10 @@ def _known(condition: exp.Expr, *, unknown: bool = False) -> exp.Expr:
     return exp.Coalesce(this=condition, expressions=[exp.Boolean(this=unknown)])
 
 
-def _is_there(name: str, ties: Sequence[tuple[exp.Expr, bool]]) -> exp.Expr:
+def _has_match(name: str, ties: Sequence[tuple[exp.Expr, bool]]) -> exp.Expr:
     """SQL: a left join found a row; a column that is compared by `=` is not null then."""
     place = next((number for number, (_, safe) in enumerate(ties) if not safe), None)
-    return exp.not_(_null(column_of(name, _THERE if place is None else f"k{place}")))
+    return exp.not_(_null(column_of(name, _HAS_ROW if place is None else f"k{place}")))
 
 
 def _null(value: exp.Expr) -> exp.Expr:

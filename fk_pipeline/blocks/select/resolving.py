@@ -60,13 +60,13 @@ def schema_of(inputs: Mapping[str, Sequence[Column]]) -> dict[str, object]:
 def _is_outer(select: exp.Select | None) -> bool:
     """Returns whether a SELECT has a RIGHT or a FULL JOIN."""
     joins = [] if select is None else select.args.get("joins") or []
-    return any((one.side or "").upper() in ("RIGHT", "FULL") for one in joins)
+    return any((join.side or "").upper() in ("RIGHT", "FULL") for join in joins)
 
 
 def _semi_joins(select: exp.Select) -> None:
     """Writes LEFT SEMI JOIN as EXISTS, and LEFT ANTI JOIN as NOT EXISTS; refuses what would change by that."""
     joins = select.args.get("joins") or []
-    if _is_outer(select) and sum(one.args.get("using") is not None for one in joins) > 1:
+    if _is_outer(select) and sum(join.args.get("using") is not None for join in joins) > 1:
         not_taken(select, "RIGHT or FULL JOIN with USING beside another USING; write ON")
     for join in [*joins]:
         kind = (join.kind or "").upper()
@@ -74,18 +74,18 @@ def _semi_joins(select: exp.Select) -> None:
             if join.args.get("on") is None or _is_outer(select):
                 not_taken(join, f"LEFT {kind} JOIN without ON, or beside RIGHT or FULL JOIN; write it as EXISTS")
             rows = exp.select("1").from_(join.this.copy()).where(join.args["on"].copy())
-            there = exp.Exists(this=rows)
-            select.where(exp.not_(there) if kind == "ANTI" else there, copy=False)
+            exists = exp.Exists(this=rows)
+            select.where(exp.not_(exists) if kind == "ANTI" else exists, copy=False)
             join.pop()
 
 
 def tables_named(tree: exp.Query) -> list[exp.Table]:
     """Returns the tables in FROM that are no CTEs, in the order of the text."""
     tree = tree.copy()
-    _rename_ctes(tree, {}, {one.name.lower() for one in tree.find_all(exp.Table)})
-    ctes = {one.alias.lower() for one in tree.find_all(exp.CTE)}
-    tables = [one for one in tree.find_all(exp.Table) if one.db or one.name.lower() not in ctes]
-    return sorted(tables, key=lambda one: int(one.this.meta.get("start", 0)))
+    _rename_ctes(tree, {}, {table.name.lower() for table in tree.find_all(exp.Table)})
+    ctes = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
+    tables = [table for table in tree.find_all(exp.Table) if table.db or table.name.lower() not in ctes]
+    return sorted(tables, key=lambda table: int(table.this.meta.get("start", 0)))
 
 
 def merged(whole: exp.Select) -> exp.Select:
@@ -94,7 +94,7 @@ def merged(whole: exp.Select) -> exp.Select:
     for select in tree.find_all(exp.Select):
         for output in select.selects:
             value = output.unalias()
-            if value is not output and not _stands_alone(value):
+            if value is not output and not _needs_no_parentheses(value):
                 value.replace(exp.Paren(this=value.copy()))
         for source in _unmerged(select):
             source.this.set(_UNMERGED, [exp.true()])
@@ -103,7 +103,10 @@ def merged(whole: exp.Select) -> exp.Select:
     for select in tree.find_all(exp.Select):
         select.set(_UNMERGED, None)
         group = select.args.get("group")
-        for value in [*(one.unalias() for one in select.selects), *(group.expressions if group is not None else ())]:
+        for value in [
+            *(output.unalias() for output in select.selects),
+            *(group.expressions if group is not None else ()),
+        ]:
             if isinstance(value, exp.Paren):
                 value.replace(value.unnest())
         _without_positions(select)
@@ -113,17 +116,17 @@ def merged(whole: exp.Select) -> exp.Select:
 def _unmerged(select: exp.Select) -> Iterator[exp.Subquery]:
     """Yields the subqueries in FROM that sqlglot would merge, and whose rows or values would be others then."""
     ranks = select.args.get("qualify") is not None or any(
-        one.find_ancestor(exp.Select) is select for one in select.find_all(exp.Window)
+        window.find_ancestor(exp.Select) is select for window in select.find_all(exp.Window)
     )
     for place in (select.args["from_"], *(select.args.get("joins") or ())) if select.args.get("from_") else ():
         source = place.this
         if not isinstance(source, exp.Subquery) or not isinstance(source.this, exp.Select):
             continue
-        made = [one.unalias() for inner in source.find_all(exp.Select) for one in inner.selects]
-        is_computed = any(not isinstance(one, exp.Column) for one in made)
+        made = [output.unalias() for inner in source.find_all(exp.Select) for output in inner.selects]
+        is_computed = any(not isinstance(value, exp.Column) for value in made)
         if isinstance(place, exp.Join) and place.side == "LEFT" and is_computed:
             yield source  # without a partner its values are null, whatever they are computed of
-        elif ranks and any(one.find(exp.Window) is not None for one in made):
+        elif ranks and any(value.find(exp.Window) is not None for value in made):
             yield source  # a window function takes no other
         elif _is_compared(select, source):
             yield source  # a table is joined to one other
@@ -131,11 +134,11 @@ def _unmerged(select: exp.Select) -> Iterator[exp.Subquery]:
 
 def _is_compared(select: exp.Select, source: exp.Subquery) -> bool:
     """Returns whether a join, or WHERE beside one, compares a column of a subquery that is made of several tables."""
-    outputs = {one.alias_or_name: one.unalias() for one in source.this.selects}
-    several = {name for name, one in outputs.items() if len({c.table for c in one.find_all(exp.Column)}) > 1}
+    outputs = {output.alias_or_name: output.unalias() for output in source.this.selects}
+    several = {name for name, value in outputs.items() if len({c.table for c in value.find_all(exp.Column)}) > 1}
     joins = select.args.get("joins") or []
     conditions = [*(join.args.get("on") for join in joins), select.args.get("where") if joins else None]
-    read = [column for one in conditions if one is not None for column in one.find_all(exp.Column)]
+    read = [column for condition in conditions if condition is not None for column in condition.find_all(exp.Column)]
     return any(column.table == source.alias and column.name in several for column in read)
 
 
@@ -152,14 +155,14 @@ def _without_positions(select: exp.Select) -> None:
     group = select.args.get("group")
     if group is None:
         return
-    for one in [*group.expressions]:
-        if isinstance(one, exp.Literal) and one.is_int:
-            if not 0 < int(one.name) <= len(select.selects):
-                not_taken(group, f"GROUP BY {one.name}: there is no column of this number")
-            one.replace(as_group(select.selects[int(one.name) - 1].unalias()))
+    for position in [*group.expressions]:
+        if isinstance(position, exp.Literal) and position.is_int:
+            if not 0 < int(position.name) <= len(select.selects):
+                not_taken(group, f"GROUP BY {position.name}: there is no column of this number")
+            position.replace(as_group(select.selects[int(position.name) - 1].unalias()))
 
 
-def _stands_alone(value: exp.Expr) -> bool:
+def _needs_no_parentheses(value: exp.Expr) -> bool:
     """Returns whether an expression can stand at any place without parentheses."""
     if isinstance(value, (exp.Column, exp.Literal, exp.Paren)):
         return True
@@ -168,33 +171,33 @@ def _stands_alone(value: exp.Expr) -> bool:
 
 def _rename_ctes(query: exp.Expr, names: Mapping[str, str], taken: set[str]) -> None:
     """Gives each CTE a name that no input and no other CTE has, in itself and where it is read."""
-    there = dict(names)
+    new_names = dict(names)
     with_ = query.args.get("with_")
     for cte in with_.expressions if with_ is not None else ():
-        _rename_ctes(cte.this, there, taken)
+        _rename_ctes(cte.this, new_names, taken)
         old, number = cte.alias.lower(), 0
         new = old
         while new in taken:
             number += 1
             new = f"{old}_{number}"
         taken.add(new)
-        there[old] = new
+        new_names[old] = new
         cte.args["alias"].set("this", named(new))
-    for node in query.walk(prune=lambda one: one is not query and isinstance(one, (exp.Select, exp.With))):
+    for node in query.walk(prune=lambda part: part is not query and isinstance(part, (exp.Select, exp.With))):
         if isinstance(node, exp.With):
             continue
         if isinstance(node, exp.Select) and node is not query:
-            _rename_ctes(node, there, taken)
-        if isinstance(node, exp.Table) and not node.db and node.name.lower() in there:
+            _rename_ctes(node, new_names, taken)
+        if isinstance(node, exp.Table) and not node.db and node.name.lower() in new_names:
             alias = node.alias_or_name
-            node.set("this", named(there[node.name.lower()]).update_positions(node.this))
+            node.set("this", named(new_names[node.name.lower()]).update_positions(node.this))
             node.set("alias", exp.TableAlias(this=named(alias)))
 
 
 def _inlined(tree: exp.Select) -> exp.Select:
     """Returns a query in which a CTE that is named once stands where it is named."""
     for cte in [*tree.find_all(exp.CTE)]:
-        places = [one for one in tree.find_all(exp.Table) if one.name == cte.alias and not one.db]
+        places = [table for table in tree.find_all(exp.Table) if table.name == cte.alias and not table.db]
         if len(places) == 1:
             places[0].replace(subquery_as(cte.this, places[0].alias_or_name))
             with_ = cte.parent
@@ -206,7 +209,7 @@ def _inlined(tree: exp.Select) -> exp.Select:
 
 def _expand_windows(select: exp.Select) -> None:
     """Writes what WINDOW defines in each OVER that names it."""
-    defined = {one.name.lower(): one for one in select.args.get("windows") or ()}
+    defined = {window.name.lower(): window for window in select.args.get("windows") or ()}
     parts = ("partition_by", "order", "spec")
 
     def of(window: exp.Expr, seen: frozenset[str]) -> exp.Expr:
@@ -221,10 +224,10 @@ def _expand_windows(select: exp.Select) -> None:
 
     for window in [*select.find_all(exp.Window)]:
         if window.find_ancestor(exp.Select) is select and window.arg_key != "windows":
-            found = of(window, frozenset())
-            if found is not window:
+            definition = of(window, frozenset())
+            if definition is not window:
                 window.set("alias", None)
-                for part, value in found.copy().args.items():
+                for part, value in definition.copy().args.items():
                     if part in parts:
                         window.set(part, value)
     select.set("windows", None)
@@ -235,13 +238,13 @@ def _keep_order(select: exp.Select) -> None:
     order = select.args.get("order")
     if order is None or select.args.get("limit") is None:
         return
-    outputs = {one.alias_or_name.lower(): one.unalias() for one in select.selects if not one.is_star}
+    outputs = {output.alias_or_name.lower(): output.unalias() for output in select.selects if not output.is_star}
     for column in [*order.find_all(exp.Column)]:
         made = outputs.get(column.parts[0].name.lower())
         if made is None or (len(column.parts) > 1 and isinstance(made, exp.Column)):
             continue
         if len(column.parts) > 1:
-            if column.table.lower() not in {one.alias_or_name.lower() for one in sources_of(select)}:
+            if column.table.lower() not in {source.alias_or_name.lower() for source in sources_of(select)}:
                 not_taken(column, "ORDER BY a field of a computed column; give the field a name in a subquery")
         elif column.find_ancestor(exp.AggFunc) is None:
             name = named(column.name.lower())

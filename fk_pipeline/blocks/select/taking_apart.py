@@ -63,28 +63,28 @@ class _Taking:
     def select(self, tree: exp.Select, name: str, ctes: Mapping[str, str], names: tuple[str, ...] = ()) -> str:
         """Makes the block of a SELECT, and before it those that it reads; returns its name."""
         with_ = tree.args.get("with_")
-        there = dict(ctes)
+        known = dict(ctes)
         for cte in with_.expressions if with_ is not None else ():
-            there[cte.alias] = self._derived(cte.this, cte.alias, there)
+            known[cte.alias] = self._derived(cte.this, cte.alias, known)
         tree = tree.copy()
         tree.set("with_", None)
         union = only_union(tree)
         if union is not None:
-            return self.union(union, name, there, names or tuple(tree.named_selects))
+            return self.union(union, name, known, names or tuple(tree.named_selects))
         if tree.args.get("limit") is not None:
-            return self._limited(tree, name, there, names)
+            return self._limited(tree, name, known, names)
         tree.set("order", None)  # rows of a table have no order
         if tree.args.get("distinct") is not None:
-            return self._distinct(tree, name, there, names)
+            return self._distinct(tree, name, known, names)
         if tree.args.get("qualify") is not None:
             tree = _without_qualify(tree)
         inner = self._ranked(tree)
         if inner is not None:
             where = tree.args.get("where")
-            chosen = tuple(one.unalias().sql(DIALECT) for one in tree.selects)
+            chosen = tuple(output.unalias().sql(DIALECT) for output in tree.selects)
             keep = Keep(tree.args["from_"].this.alias, chosen, "" if where is None else where.this.sql(DIALECT))
-            return self._block(inner, name, there, names or tuple(tree.named_selects), keep)
-        return self._block(tree, name, there, names or tuple(tree.named_selects), None)
+            return self._block(inner, name, known, names or tuple(tree.named_selects), keep)
+        return self._block(tree, name, known, names or tuple(tree.named_selects), None)
 
     def _derived(self, tree: exp.Query, alias: str, ctes: Mapping[str, str]) -> str:
         """Makes the block of a subquery in FROM, or of a CTE; returns its name."""
@@ -101,35 +101,35 @@ class _Taking:
 
     def union(self, tree: exp.SetOperation, name: str, ctes: Mapping[str, str], names: tuple[str, ...] = ()) -> str:
         """Makes the block of a UNION, and before it those that it reads; returns its name."""
-        if any(tree.args.get(one) is not None for one in ("with_", "order", "limit", "offset")):
+        if any(tree.args.get(clause) is not None for clause in ("with_", "order", "limit", "offset")):
             return self.select(with_columns(tree), name, ctes, names)
         columns = names or tuple(first_select(tree).named_selects)
         if tree.args.get("distinct"):
             every = tree.copy()
             every.set("distinct", False)
-            rows = exp.select(*[column_of("_rows", one) for one in first_select(tree).named_selects]).distinct()
+            rows = exp.select(*[column_of("_rows", column) for column in first_select(tree).named_selects]).distinct()
             return self.select(rows.from_(subquery_as(every, "_rows")), name, ctes, columns)
         self.taken.add(name)
         branches, seen = list[Block](), set[str]()
-        for number, one in enumerate(branches_of(tree), start=1):
-            if len(one.selects) != len(columns):
-                not_taken(one, f"a part of UNION has {len(one.selects)} columns, and the first has {len(columns)}")
-            branch = self._branch(one, name, number, ctes, seen)
+        for number, part in enumerate(branches_of(tree), start=1):
+            if len(part.selects) != len(columns):
+                not_taken(part, f"a part of UNION has {len(part.selects)} columns, and the first has {len(columns)}")
+            branch = self._branch(part, name, number, ctes, seen)
             seen |= names_in(branch.tree)
             branches.append(replace(branch, columns=columns))
-        aliases = tuple(alias for one in branches for alias in one.aliases)
+        aliases = tuple(alias for branch in branches for alias in branch.aliases)
         return self._added(Block(name, Unit.UNION, aliases, branches[0].tree, (), columns, None, tuple(branches)))
 
-    def _branch(self, one: exp.Select, name: str, number: int, ctes: Mapping[str, str], seen: set[str]) -> Block:
+    def _branch(self, part: exp.Select, name: str, number: int, ctes: Mapping[str, str], seen: set[str]) -> Block:
         """Returns a part of UNION ALL as a block of rows; with more on top, of those of a block that it reads."""
         clauses = ("with_", "limit", "offset", "distinct", "qualify")
-        rows = not is_grouped(one) and not own(one, exp.Window)
-        if not rows or any(one.args.get(clause) is not None for clause in clauses) or only_union(one) is not None:
-            inner = self._derived(one, f"{name}_part_{number}", ctes)
-            outputs = [aliased(column_of("_rows", of), of) for of in one.named_selects]
-            one = exp.select(*outputs).from_(table_as(inner, "_rows"))
+        rows = not is_grouped(part) and not own(part, exp.Window)
+        if not rows or any(part.args.get(clause) is not None for clause in clauses) or only_union(part) is not None:
+            inner = self._derived(part, f"{name}_part_{number}", ctes)
+            outputs = [aliased(column_of("_rows", of), of) for of in part.named_selects]
+            part = exp.select(*outputs).from_(table_as(inner, "_rows"))
             ctes = {**ctes, inner: inner}
-        return self._made(one, name, ctes, tuple(one.named_selects), None, seen)
+        return self._made(part, name, ctes, tuple(part.named_selects), None, seen)
 
     def _limited(self, tree: exp.Select, name: str, ctes: Mapping[str, str], names: tuple[str, ...]) -> str:
         """Makes a block of all rows, and a ranking of them, of which the first stay."""
@@ -141,25 +141,25 @@ class _Taking:
         rest.set("limit", None)
         rest.set("order", None)
         by = []
-        for number, one in enumerate(order.expressions):
-            key, shown = _order_key(one.this, tree)
+        for number, term in enumerate(order.expressions):
+            key, shown = _order_key(term.this, tree)
             if not shown:
                 if tree.args.get("distinct") is not None:
-                    not_taken(one, "ORDER BY beside DISTINCT goes by columns of the SELECT; write the column there")
+                    not_taken(term, "ORDER BY beside DISTINCT goes by columns of the SELECT; write the column there")
                 rest.select(exp.alias_(key, _ORDER.format(number), quoted=True), copy=False)
                 key = exp.column(exp.to_identifier(_ORDER.format(number), quoted=True))
-            ordered = one.copy()
+            ordered = term.copy()
             ordered.set("this", key)
             by.append(ordered)
         inner = self._derived(rest, f"{name}_rows" if name == self.last else name, ctes)
         rank = exp.Window(this=exp.RowNumber(), order=exp.Order(expressions=by))
-        ranked = exp.select(*[exp.column(exp.to_identifier(one, quoted=True)) for one in outputs])
+        ranked = exp.select(*[exp.column(exp.to_identifier(output, quoted=True)) for output in outputs])
         ranked = ranked.select(exp.alias_(rank, _RANK, quoted=True)).from_(table_as(inner, "_rows"))
         for column in ranked.find_all(exp.Column):
             column.set("table", exp.to_identifier("_rows", quoted=True))
-        kept = Keep("_rows", tuple(map(quote, outputs)), f"`{_RANK}` <= {limit.expression}")
-        there = {**ctes, inner: inner}
-        return self._block(ranked, name, there, names or tuple(outputs), kept)
+        keep = Keep("_rows", tuple(map(quote, outputs)), f"`{_RANK}` <= {limit.expression}")
+        known = {**ctes, inner: inner}
+        return self._block(ranked, name, known, names or tuple(outputs), keep)
 
     def _distinct(self, tree: exp.Select, name: str, ctes: Mapping[str, str], names: tuple[str, ...]) -> str:
         """Makes a block of DISTINCT: a group per row that differs."""
@@ -168,11 +168,11 @@ class _Taking:
         if is_grouped(tree) or own(tree, exp.Window) or tree.args.get("qualify") is not None:
             inner = self._derived(tree, f"{name}_rows" if name == self.last else name, ctes)
             tree = exp.select(
-                *[exp.column(exp.to_identifier(one, quoted=True), "_rows", quoted=True) for one in outputs]
+                *[exp.column(exp.to_identifier(output, quoted=True), "_rows", quoted=True) for output in outputs]
             )
             tree = tree.from_(table_as(inner, "_rows"))
             ctes = {**ctes, inner: inner}
-        tree.set("group", exp.Group(expressions=[as_group(one.unalias()) for one in tree.selects]))
+        tree.set("group", exp.Group(expressions=[as_group(output.unalias()) for output in tree.selects]))
         return self._block(tree, name, ctes, names or tuple(outputs), None)
 
     @staticmethod
@@ -184,7 +184,7 @@ class _Taking:
         if laterals_of(tree):
             return None
         inner, clauses = source.this, ("with_", "limit", "offset", "distinct", "qualify")
-        if is_grouped(tree) or own(tree, exp.Window) or any(inner.args.get(one) is not None for one in clauses):
+        if is_grouped(tree) or own(tree, exp.Window) or any(inner.args.get(clause) is not None for clause in clauses):
             return None
         return inner if is_grouped(inner) or own(inner, exp.Window) else None
 
@@ -196,9 +196,9 @@ class _Taking:
 
     def _added(self, block: Block) -> str:
         """Takes a block, unless there is an equal one; returns its name."""
-        for one in self.blocks:
-            if block.name != self.last and is_same(one, block):
-                return one.name
+        for existing in self.blocks:
+            if block.name != self.last and is_same(existing, block):
+                return existing.name
         self.taken.add(block.name)
         self.blocks.append(block)
         return block.name
@@ -217,10 +217,10 @@ class _Taking:
             not_taken(tree, "there is no FROM")
         tree = tree.copy()
         tree.set("order", None)
-        relations = {one.alias_or_name: self._relation(one, ctes) for one in sources_of(tree)}
-        one_row = self.single | {one.name for one in self.blocks if one.is_one_row}
+        relations = {source.alias_or_name: self._relation(source, ctes) for source in sources_of(tree)}
+        one_row = self.single | {block.name for block in self.blocks if block.is_one_row}
         put_behind(tree, {name for name, of in relations.items() if of in one_row})
-        relations = {one.alias_or_name: relations[one.alias_or_name] for one in sources_of(tree)}
+        relations = {source.alias_or_name: relations[source.alias_or_name] for source in sources_of(tree)}
         for source in sources_of(tree):
             table = table_as(source.alias_or_name, source.alias_or_name)
             if isinstance(source.this, exp.Identifier):
@@ -228,7 +228,7 @@ class _Taking:
             source.replace(table)
         for old in sorted(names_in(tree) & {*seen}):
             new = find_new_name({*seen, *names_in(tree)}, old)
-            relations = {new if one == old else one: of for one, of in relations.items()}
+            relations = {new if alias == old else alias: of for alias, of in relations.items()}
             rename_table(tree, old, new)
         aliases = aliases_of(tree, relations, {name for name, of in relations.items() if of in one_row})
         grouped, windows = is_grouped(tree), own(tree, exp.Window)
@@ -239,7 +239,7 @@ class _Taking:
         group = tree.args.get("group")
         by = group.expressions if group is not None else _partition(windows) if windows else ()
         unit = Unit.GROUP if grouped else Unit.PARTITION if windows else Unit.ROW
-        return Block(name, unit, aliases, tree, tuple(one.copy() for one in by), names, keep)
+        return Block(name, unit, aliases, tree, tuple(value.copy() for value in by), names, keep)
 
     def _relation(self, source: exp.Expr, ctes: Mapping[str, str]) -> str:
         """Returns the name of the input or block that stands in FROM."""
@@ -253,13 +253,15 @@ class _Taking:
 def _order_key(key: exp.Expr, tree: exp.Select) -> tuple[exp.Expr, bool]:
     """Returns an expression of ORDER BY, and whether it is over the outputs of a SELECT; else it is over its tables."""
     root = exp.Paren(this=key.copy())
-    made = {one.alias_or_name: one.unalias() for one in tree.selects}
+    made = {output.alias_or_name: output.unalias() for output in tree.selects}
     columns = [*root.find_all(exp.Column)]
-    outputs: list[exp.Expr] = [one for one in columns if one.name in made and (not one.table or made[one.name] == one)]
+    outputs: list[exp.Expr] = [
+        column for column in columns if column.name in made and (not column.table or made[column.name] == column)
+    ]
     shown = len(outputs) == len(columns) and root.find(exp.AggFunc, exp.Window) is None
-    outputs += [one for one in root.find_all(exp.Identifier) if one.meta.get(OUTPUT)]
-    for one in outputs:
-        one.replace(exp.column(named(one.name)) if shown else exp.paren(made[one.name]))
+    outputs += [identifier for identifier in root.find_all(exp.Identifier) if identifier.meta.get(OUTPUT)]
+    for output in outputs:
+        output.replace(exp.column(named(output.name)) if shown else exp.paren(made[output.name]))
     return root.this, shown
 
 
@@ -267,14 +269,14 @@ def _without_qualify(tree: exp.Select) -> exp.Select:
     """Returns a SELECT with QUALIFY as one with WHERE over a subquery that has what the condition reads."""
     inner, root = tree.copy(), exp.Paren(this=tree.args["qualify"].this.copy())
     inner.set("qualify", None)
-    read = [one for one in root.find_all(exp.Window, exp.Column) if one.find_ancestor(exp.Window) is None]
-    for one in read:
-        name = next((made.alias_or_name for made in inner.selects if made.unalias() == one), "")
+    read = [part for part in root.find_all(exp.Window, exp.Column) if part.find_ancestor(exp.Window) is None]
+    for part in read:
+        name = next((made.alias_or_name for made in inner.selects if made.unalias() == part), "")
         if not name:
-            start = "_w" if isinstance(one, exp.Window) else "_q"
+            start = "_w" if isinstance(part, exp.Window) else "_q"
             name = find_new_name({*inner.named_selects}, start)
-            inner.select(exp.alias_(one.copy(), name, quoted=True), copy=False)
-        one.replace(exp.column(named(name)))
+            inner.select(exp.alias_(part.copy(), name, quoted=True), copy=False)
+        part.replace(exp.column(named(name)))
     chosen = [exp.alias_(exp.column(named(name)), name, quoted=True) for name in tree.named_selects]
     source = exp.Subquery(this=inner, alias=exp.TableAlias(this=named("_t")))
     return exp.select(*chosen).from_(source).where(root.this)
@@ -282,5 +284,5 @@ def _without_qualify(tree: exp.Select) -> exp.Select:
 
 def _partition(windows: Sequence[exp.Expr]) -> tuple[exp.Expr, ...]:
     """Returns the expressions by which all window functions partition the rows."""
-    each = [one.args.get("partition_by") or [] for one in windows]
-    return tuple(one for one in each[0] if all(one in other for other in each[1:]))
+    each = [window.args.get("partition_by") or [] for window in windows]
+    return tuple(value for value in each[0] if all(value in other for other in each[1:]))

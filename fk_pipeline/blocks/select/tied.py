@@ -48,7 +48,7 @@ class Tied:
         inner: the SELECT without these conditions.
         pairs: (an expression of the subquery, the one around that it is equal to, whether null equals null).
         rest: further conditions between both.
-        outer: conditions of the query around alone.
+        outer: conditions that read only the query around.
     """
 
     inner: exp.Select
@@ -60,24 +60,24 @@ class Tied:
 def tied_by(node: exp.Expr, inner: exp.Select) -> Tied:
     """Takes out of a subquery the conditions of WHERE that read columns around it."""
     tied = Tied(inner.copy(), [], [], [])
-    around, kept = {one.table for one in external(inner)}, list[exp.Expr]()
-    for one in conditions_in(tied.inner):
-        sides = {column.table in around for column in one.find_all(exp.Column)}
+    around, remaining = {column.table for column in external(inner)}, list[exp.Expr]()
+    for condition in conditions_in(tied.inner):
+        sides = {column.table in around for column in condition.find_all(exp.Column)}
         if True not in sides:
-            kept.append(one.copy())
+            remaining.append(condition.copy())
         elif False not in sides:
-            tied.outer.append(one.copy())
-        elif (pair := _pair(one, around)) is not None:
+            tied.outer.append(condition.copy())
+        elif (pair := _pair(condition, around)) is not None:
             tied.pairs.append(pair)
         else:
-            tied.rest.append(one.copy())
-    tied.inner.set("where", exp.Where(this=exp.and_(*kept)) if kept else None)
+            tied.rest.append(condition.copy())
+    tied.inner.set("where", exp.Where(this=exp.and_(*remaining)) if remaining else None)
     rest = external(tied.inner)
     if isinstance(node, exp.Exists):
-        rest = [one for one in rest if not _is_in_selects(one, tied.inner)]
+        rest = [column for column in rest if not _is_in_selects(column, tied.inner)]
     if rest:
         not_taken(node, f"{rest[0].sql('spark')} of the query around is read elsewhere than in WHERE")
-    if around and any(tied.inner.args.get(one) is not None for one in ("limit", "offset", "qualify", "with_")):
+    if around and any(tied.inner.args.get(clause) is not None for clause in ("limit", "offset", "qualify", "with_")):
         not_taken(node, "LIMIT, QUALIFY or WITH in a subquery that reads a column around it; join one in FROM")
     if around and own(tied.inner, exp.Window):
         not_taken(node, "a window function in a subquery that reads a column around it; join one in FROM")
@@ -96,7 +96,7 @@ def _pair(condition: exp.Expr, around: set[str]) -> tuple[exp.Expr, exp.Expr, bo
     if not isinstance(condition, (exp.EQ, exp.NullSafeEQ)):
         return None
     left, right = condition.left.unnest(), condition.right.unnest()
-    of = [{column.table in around for column in one.find_all(exp.Column)} for one in (left, right)]
+    of = [{column.table in around for column in side.find_all(exp.Column)} for side in (left, right)]
     safe = isinstance(condition, exp.NullSafeEQ)
     if of == [{False}, {True}]:
         return left.copy(), right.copy(), safe
@@ -122,11 +122,15 @@ def tested(tied: Tied) -> tuple[list[exp.Expr], Callable[[str], exp.Expr]]:
         inner = [{c.table in own_tables for c in side.find_all(exp.Column)} for side in (first.left, first.right)]
         if inner in ([{True}, {False}], [{False}, {True}]):
             return _compared_with_ends(first, inner[0] == {True})
-    read = [*dict.fromkeys(c.copy() for one in tied.rest for c in one.find_all(exp.Column) if c.table in own_tables)]
-    place = {one: exp.Dot(this=exp.to_identifier(_ROW), expression=named(f"c{n}")) for n, one in enumerate(read)}
-    fields = [part for n, one in enumerate(read) for part in (exp.Literal.string(f"c{n}"), one.copy())]
+    read = [
+        *dict.fromkeys(
+            c.copy() for condition in tied.rest for c in condition.find_all(exp.Column) if c.table in own_tables
+        )
+    ]
+    place = {column: exp.Dot(this=exp.to_identifier(_ROW), expression=named(f"c{n}")) for n, column in enumerate(read)}
+    fields = [part for n, column in enumerate(read) for part in (exp.Literal.string(f"c{n}"), column.copy())]
     values = exp.AnonymousAggFunc(this="COLLECT_SET", expressions=[call("NAMED_STRUCT", *fields)])
-    tests = [one.transform(lambda node: place[node].copy() if node in place else node) for one in tied.rest]
+    tests = [condition.transform(lambda node: place[node].copy() if node in place else node) for condition in tied.rest]
     of = exp.Lambda(this=exp.and_(*tests), expressions=[exp.to_identifier(_ROW)])
     return [aliased(call("ARRAY_SORT", values), _SET)], lambda name: call("EXISTS", column_of(name, _SET), of.copy())
 
@@ -134,8 +138,8 @@ def tested(tied: Tied) -> tuple[list[exp.Expr], Callable[[str], exp.Expr]]:
 def _compared_with_ends(condition: exp.Binary, is_left: bool) -> tuple[list[exp.Expr], Callable[[str], exp.Expr]]:
     """Returns the same of a comparison, whose left or right side is of the inner rows."""
     value, other = (condition.left, condition.right) if is_left else (condition.right, condition.left)
-    ends = _ENDS[type(condition)] if is_left else tuple(_OTHER_END[one] for one in _ENDS[type(condition)])
-    kept: list[exp.Expr] = [
+    ends = _ENDS[type(condition)] if is_left else tuple(_OTHER_END[end] for end in _ENDS[type(condition)])
+    outputs: list[exp.Expr] = [
         aliased(exp.Min(this=value.copy()) if end == _LEAST else exp.Max(this=value.copy()), end) for end in ends
     ]
 
@@ -144,8 +148,8 @@ def _compared_with_ends(condition: exp.Binary, is_left: bool) -> tuple[list[exp.
         tests = [type(condition)(this=a if is_left else b, expression=b if is_left else a) for a, b in sides]
         return exp.or_(*tests)
 
-    return kept, test
+    return outputs, test
 
 
 def _is_in_selects(node: exp.Expr, select: exp.Select) -> bool:
-    return any(is_in(node, one) for one in select.selects)
+    return any(is_in(node, output) for output in select.selects)

@@ -31,12 +31,14 @@ _ZERO = timedelta()
 
 def as_function(tokens: Sequence[Token]) -> list[Token]:
     """Returns tokens in which `window` is a name, but for the clause `WINDOW name AS (...)`."""
-    found = [*tokens]
-    for place, one in enumerate(tokens):
+    converted = [*tokens]
+    for place, token in enumerate(tokens):
         after = [of.token_type for of in tokens[place + 1 : place + 3]]
-        if one.token_type == TokenType.WINDOW and after[1:] != [TokenType.ALIAS]:
-            found[place] = Token(TokenType.VAR, one.text, one.line, one.col, one.start, one.end, [*one.comments])
-    return found
+        if token.token_type == TokenType.WINDOW and after[1:] != [TokenType.ALIAS]:
+            converted[place] = Token(
+                TokenType.VAR, token.text, token.line, token.col, token.start, token.end, [*token.comments]
+            )
+    return converted
 
 
 def as_arithmetic(tree: exp.Expr) -> None:
@@ -46,7 +48,7 @@ def as_arithmetic(tree: exp.Expr) -> None:
         SqlTextError: a SELECT has two of them, or one whose arguments are no spans of time.
     """
     for select in [*tree.find_all(exp.Select)]:
-        calls = [one for one in own(select, exp.Anonymous) if one.name.lower() == _WINDOW]
+        calls = [window for window in own(select, exp.Anonymous) if window.name.lower() == _WINDOW]
         for other in calls[1:]:
             if other != calls[0]:
                 not_taken(other, "a second window() in one SELECT; write one of them in a subquery")
@@ -71,23 +73,23 @@ def _write(select: exp.Select, calls: Sequence[exp.Expr]) -> None:
         conditions.append(exp.LT(this=_in_parentheses(time), expression=end.copy()))
     whole = call("named_struct", exp.Literal.string(_START), start, exp.Literal.string(_END), end)
     _replace_fields(select, {_START: start, _END: end}, whole)
-    for one in calls:
-        if isinstance(one.parent, exp.Group):
-            one.replace(start.copy())
-        elif isinstance(one.parent, exp.Dot):
-            one.parent.replace(_field(one.parent, {_START: start, _END: end}))
+    for window in calls:
+        if isinstance(window.parent, exp.Group):
+            window.replace(start.copy())
+        elif isinstance(window.parent, exp.Dot):
+            window.parent.replace(_field(window.parent, {_START: start, _END: end}))
         else:
-            one.replace(aliased(whole.copy(), _WINDOW) if one.parent is select else whole.copy())
+            window.replace(aliased(whole.copy(), _WINDOW) if window.parent is select else whole.copy())
     select.where(*conditions, copy=False)
 
 
 def _arguments(given: exp.Expr) -> tuple[exp.Expr, timedelta, timedelta, timedelta]:
     """Returns the time of a row, how long a window is, how long after one the next begins, and where the first does."""
     shown = "window(t, '1 hour'), window(t, '1 hour', '15 minutes') or window(t, '1 day', '1 day', '6 hours')"
-    if not given.expressions or not all(one.is_string for one in given.expressions[1:]):
+    if not given.expressions or not all(argument.is_string for argument in given.expressions[1:]):
         not_taken(given, f"window() takes a time, and then spans of time as text; write {shown}")
     try:
-        spans = [span(one.name) for one in given.expressions[1:]]
+        spans = [span(argument.name) for argument in given.expressions[1:]]
     except ValueError as error:
         not_taken(given, f"window(): {error}")
     match spans:
@@ -110,11 +112,11 @@ def _arguments(given: exp.Expr) -> tuple[exp.Expr, timedelta, timedelta, timedel
 
 def _replace_fields(select: exp.Select, fields: dict[str, exp.Expr], whole: exp.Expr) -> None:
     """Replaces `window`, `window.start` and `window.end` where no table of the SELECT has the name."""
-    if _WINDOW in {one.alias_or_name.lower() for one in sources_of(select)}:
+    if _WINDOW in {source.alias_or_name.lower() for source in sources_of(select)}:
         return
     for column in own(select, exp.Column):
         assert isinstance(column, exp.Column)
-        parts = [one.name.lower() for one in column.parts]
+        parts = [part.name.lower() for part in column.parts]
         if parts == [_WINDOW]:
             in_select = column.parent is select
             value = fields[_START] if isinstance(column.parent, exp.Group) else whole

@@ -27,7 +27,7 @@ def conditions_in(select: exp.Select) -> list[exp.Expr]:
 def sources_of(select: exp.Select) -> list[exp.Expr]:
     """Returns the tables and subqueries in FROM."""
     from_ = select.args.get("from_")
-    return [one.this for one in (from_, *(select.args.get("joins") or ())) if one is not None]
+    return [clause.this for clause in (from_, *(select.args.get("joins") or ())) if clause is not None]
 
 
 def laterals_of(select: exp.Select) -> list[exp.Expr]:
@@ -37,19 +37,19 @@ def laterals_of(select: exp.Select) -> list[exp.Expr]:
 
 def names_in(select: exp.Select) -> set[str]:
     """Returns what the tables and subqueries in FROM, and the generated rows of LATERAL VIEW, are called."""
-    return {one.alias_or_name for one in (*sources_of(select), *laterals_of(select))}
+    return {source.alias_or_name for source in (*sources_of(select), *laterals_of(select))}
 
 
 def own(tree: exp.Select, *types: type[exp.Expr]) -> list[exp.Expr]:
     """Returns the nodes of some types in a SELECT, without those in subqueries."""
-    return [one for one in tree.find_all(*types) if one.find_ancestor(exp.Select) is tree]
+    return [node for node in tree.find_all(*types) if node.find_ancestor(exp.Select) is tree]
 
 
 def is_grouped(tree: exp.Select) -> bool:
     """Returns whether a SELECT groups its rows: by GROUP BY, or all of them by an aggregate."""
     if tree.args.get("group") is not None or tree.args.get("having") is not None:
         return True
-    return any(not isinstance(_above(one), exp.Window) for one in own(tree, exp.AggFunc))
+    return any(not isinstance(_above(aggregate), exp.Window) for aggregate in own(tree, exp.AggFunc))
 
 
 def _above(call: exp.Expr) -> exp.Expr | None:
@@ -67,9 +67,9 @@ def named(name: str) -> exp.Identifier:
 
 def text_beside(sql: str, columns: Iterable[exp.Expr] = ()) -> exp.Expr:
     """Returns SQL that stays as it was written, beside the columns that it reads."""
-    found = exp.Var(this=sql)
-    found.set("expressions", [*columns])
-    return found
+    node = exp.Var(this=sql)
+    node.set("expressions", [*columns])
+    return node
 
 
 def column_of(table: str, name: str) -> exp.Column:
@@ -83,7 +83,7 @@ def split_fields(root: exp.Expr, tables: Collection[str]) -> None:
     For sqlglot `orders.address.city` is the column `city` of the table `orders.address`.
     """
     for column in [*root.find_all(exp.Column)]:
-        first, *names = (one.copy() for one in column.parts)
+        first, *names = (part.copy() for part in column.parts)
         table = first if names and first.name in tables else None
         name, *fields = [first, *names] if table is None else names
         own = exp.Column(this=name, table=table)
@@ -121,7 +121,7 @@ def query_of(node: exp.Expr) -> exp.Query:
 
 def subqueries(select: exp.Select) -> Iterator[exp.Expr]:
     """Yields the subqueries of a SELECT that are conditions or values, not those in FROM or in another subquery."""
-    for node in select.walk(prune=lambda one: one is not select and isinstance(one, (exp.Query, exp.With))):
+    for node in select.walk(prune=lambda part: part is not select and isinstance(part, (exp.Query, exp.With))):
         is_value = isinstance(node, exp.Subquery) and not isinstance(
             node.parent, (exp.From, exp.Join, exp.In, exp.Exists)
         )
@@ -137,14 +137,14 @@ def external(query: exp.Expr) -> list[exp.Column]:
     if isinstance(query, exp.SetOperation):
         return [*external(query.this), *external(query.expression)]
     assert isinstance(query, exp.Select)
-    names, found = names_in(query), list[exp.Column]()
-    for node in query.walk(prune=lambda one: one is not query and isinstance(one, exp.Query)):
+    names, columns = names_in(query), list[exp.Column]()
+    for node in query.walk(prune=lambda part: part is not query and isinstance(part, exp.Query)):
         if isinstance(node, exp.Column) and node.table and node.table not in names:
-            found.append(node)
+            columns.append(node)
         elif node is not query and isinstance(node, exp.Query):
             in_from = isinstance(node.parent, (exp.From, exp.Join, exp.CTE))
-            found += [one for one in external(node) if in_from or one.table not in names]
-    return found
+            columns += [column for column in external(node) if in_from or column.table not in names]
+    return columns
 
 
 def is_in(node: exp.Expr, root: exp.Expr) -> bool:
@@ -165,15 +165,17 @@ def is_conjunct(node: exp.Expr) -> bool:
 
 def is_negated(node: exp.Expr) -> bool:
     """Returns whether a condition stands under an odd number of NOT, with AND and OR between."""
-    found, above = False, node.parent
+    negated, above = False, node.parent
     while above is not None and (isinstance(above, (exp.And, exp.Or, exp.Paren, exp.Not)) or _is_with_boolean(above)):
-        found, above = found is not _negates(above), above.parent
-    return found
+        negated, above = negated is not _negates(above), above.parent
+    return negated
 
 
 def _is_with_boolean(node: exp.Expr) -> bool:
     """Returns whether a condition is compared with TRUE or FALSE: Spark makes it, or NOT, of that."""
-    return isinstance(node, (exp.EQ, exp.NEQ)) and any(isinstance(one, exp.Boolean) for one in (node.left, node.right))
+    return isinstance(node, (exp.EQ, exp.NEQ)) and any(
+        isinstance(side, exp.Boolean) for side in (node.left, node.right)
+    )
 
 
 def _negates(node: exp.Expr) -> bool:

@@ -42,16 +42,16 @@ def only_union(tree: exp.Expr) -> exp.SetOperation | None:
         return None
     if any(value for key, value in tree.args.items() if key not in ("from_", "expressions", "kind")):
         return None
-    columns = [one.unalias() for one in tree.selects]
-    plain = all(isinstance(one, exp.Column) for one in columns)
-    return source.this if plain and [one.name for one in columns] == source.this.named_selects else None
+    columns = [output.unalias() for output in tree.selects]
+    plain = all(isinstance(column, exp.Column) for column in columns)
+    return source.this if plain and [column.name for column in columns] == source.this.named_selects else None
 
 
 def with_columns(tree: exp.Query) -> exp.Select:
     """Returns a UNION as a SELECT of all its columns, by their names."""
     select = as_select(tree)
     source = select.args["from_"].this
-    select.set("expressions", [column_of(source.alias, one) for one in source.this.named_selects])
+    select.set("expressions", [column_of(source.alias, name) for name in source.this.named_selects])
     return select
 
 
@@ -59,9 +59,9 @@ def branches_of(tree: exp.Query) -> Iterator[exp.Select]:
     """Yields the parts of a UNION ALL."""
     clauses = ("with_", "order", "limit", "offset", "distinct")
     inner: exp.Query = tree
-    while isinstance(inner, exp.Subquery) and not any(inner.args.get(one) for one in clauses):
+    while isinstance(inner, exp.Subquery) and not any(inner.args.get(clause) for clause in clauses):
         inner = inner.this
-    if isinstance(inner, exp.SetOperation) and not any(inner.args.get(one) for one in clauses):
+    if isinstance(inner, exp.SetOperation) and not any(inner.args.get(clause) for clause in clauses):
         yield from branches_of(inner.this)
         yield from branches_of(inner.expression)
     else:

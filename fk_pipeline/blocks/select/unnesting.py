@@ -44,7 +44,7 @@ def unnested(whole: exp.Select, keys: Keys, inputs: Mapping[str, Sequence[Column
         SqlTextError: one of them cannot be taken out; the message names it, its line, and what to write.
     """
     tree = typed(whole.copy(), schema_of(inputs))
-    taken = {one.alias_or_name.lower() for one in tree.find_all(*_NAMED)} | {*keys}
+    taken = {table.alias_or_name.lower() for table in tree.find_all(*_NAMED)} | {*keys}
     _Unnesting(keys, taken).query(tree)
     return tree
 
@@ -62,18 +62,18 @@ class _Unnesting:
             cte.set("this", self.query(cte.this))
         if isinstance(tree, exp.SetOperation):
             for side in ("this", "expression"):
-                one = tree.args[side]
-                place, inner = (one, one.this) if isinstance(one, exp.Subquery) else (tree, one)
-                place.set("this" if place is one else side, self.query(inner))
+                part = tree.args[side]
+                place, inner = (part, part.this) if isinstance(part, exp.Subquery) else (tree, part)
+                place.set("this" if place is part else side, self.query(inner))
             return tree
         assert isinstance(tree, exp.Select)
         return self._select(tree)
 
     def _select(self, select: exp.Select) -> exp.Select:
-        for one in subqueries(select):
-            if one.find_ancestor(exp.Group, exp.Select) is not select:
-                not_taken(one, "a subquery in GROUP BY; compute it in a subquery in FROM, and group by its column")
-        if is_grouped(select) and any(is_above_groups(one) for one in subqueries(select)):
+        for node in subqueries(select):
+            if node.find_ancestor(exp.Group, exp.Select) is not select:
+                not_taken(node, "a subquery in GROUP BY; compute it in a subquery in FROM, and group by its column")
+        if is_grouped(select) and any(is_above_groups(node) for node in subqueries(select)):
             split_groups(select, self._name("groups"))
         if made_above_subqueries(select):
             split_laterals(select, self._name("rows"))
@@ -110,7 +110,7 @@ class _Unnesting:
 def _subqueries_of_on(select: exp.Select) -> None:
     """Moves conditions with subqueries from ON of inner joins to WHERE."""
     joins = select.args.get("joins") or ()
-    outer = any((one.side or "").upper() in ("RIGHT", "FULL") for one in joins)
+    outer = any((join.side or "").upper() in ("RIGHT", "FULL") for join in joins)
     for join in joins:
         on = join.args.get("on")
         if on is None or on.find(exp.Query) is None:
@@ -118,15 +118,15 @@ def _subqueries_of_on(select: exp.Select) -> None:
         if join.side or outer:
             not_taken(on, f"a subquery in ON of a {join.side or 'RIGHT or FULL'} JOIN; join it in FROM")
         parts = [*conjuncts(on)]
-        moved = [one for one in parts if one.find(exp.Query) is not None]
-        kept = [one.copy() for one in parts if one not in moved]
-        select.where(*(one.copy() for one in moved), copy=False)
-        join.set("on", exp.and_(*kept) if kept else None)
+        moved = [condition for condition in parts if condition.find(exp.Query) is not None]
+        remaining = [condition.copy() for condition in parts if condition not in moved]
+        select.where(*(condition.copy() for condition in moved), copy=False)
+        join.set("on", exp.and_(*remaining) if remaining else None)
 
 
 def _leave_out_true(select: exp.Select) -> None:
     """Leaves out of WHERE what has become a join."""
     where = select.args.get("where")
     if where is not None:
-        kept = [one.copy() for one in conjuncts(where.this) if one != exp.true()]
-        select.set("where", exp.Where(this=exp.and_(*kept)) if kept else None)
+        remaining = [condition.copy() for condition in conjuncts(where.this) if condition != exp.true()]
+        select.set("where", exp.Where(this=exp.and_(*remaining)) if remaining else None)

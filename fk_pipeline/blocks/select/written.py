@@ -22,7 +22,7 @@ from fk_pipeline.blocks.select.trees import split_fields
 from fk_pipeline.spec.sql import DIALECT, bind_lambdas, tokens_of
 
 _KNOWN_AGGREGATES = frozenset({"AVG", "COUNT", "MAX", "MIN", "SUM"})
-"""Aggregates that are told from each other; any other is one whose name is all that is known."""
+"""Aggregates with a class of node of their own; of any other only the name is known."""
 
 _OWN_SYNTAX = {"CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST"}
 """Functions of Spark with words among their arguments."""
@@ -40,11 +40,11 @@ _STRUCT = "STRUCT"
 """The function whose arguments may have names."""
 
 
-def _kept(name: str, build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
+def _builder(name: str, build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
     """Returns what makes a node of a call: sqlglot's, if it is written as it was; else one with a name only."""
 
     def made(given: Sequence[exp.Expr]) -> exp.Expr:
-        plain = exp.Anonymous(this=name, expressions=[one.copy() for one in given])
+        plain = exp.Anonymous(this=name, expressions=[argument.copy() for argument in given])
         node = _built(build, given)
         if isinstance(node, exp.AggFunc) and name not in _KNOWN_AGGREGATES:
             return _aggregate(name)(given)
@@ -61,7 +61,7 @@ def _built(build: Callable[..., exp.Expr], given: Sequence[exp.Expr]) -> exp.Exp
     """Returns what sqlglot makes of a call; None if it takes other arguments."""
     for more in ({}, {"dialect": Spark()}):  # some ask for the dialect
         try:
-            return build([one.copy() for one in given], **more)
+            return build([argument.copy() for argument in given], **more)
         except _OTHER_ARGUMENTS:
             continue
     return None
@@ -84,21 +84,24 @@ class _AsWritten(SparkParser):
     """Spark's parser, without what it would make of functions."""
 
     FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
-        **{name: _kept(name, one) for name, one in SparkParser.FUNCTIONS.items() if name not in _OWN_SYNTAX},
-        **{name: _aggregate(name) for name in {one.upper() for one in (*EXACT, *DEPENDING)} - _KNOWN_AGGREGATES},
+        **{name: _builder(name, build) for name, build in SparkParser.FUNCTIONS.items() if name not in _OWN_SYNTAX},
+        **{
+            name: _aggregate(name)
+            for name in {function.upper() for function in (*EXACT, *DEPENDING)} - _KNOWN_AGGREGATES
+        },
         _STRUCT: SparkParser.FUNCTIONS[_STRUCT],
     }
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
-        name: one for name, one in SparkParser.FUNCTION_PARSERS.items() if name in _OWN_SYNTAX
+        name: parse for name, parse in SparkParser.FUNCTION_PARSERS.items() if name in _OWN_SYNTAX
     }
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
-        name: one for name, one in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name not in _NO_WORDS
+        name: parse for name, parse in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name not in _NO_WORDS
     }
 
 
 def parse_as_known(text: str) -> exp.Query:
     """Returns a query with all that sqlglot makes of its functions: enough to tell what they take and return."""
-    [tree] = [one for one in Spark().parser().parse(_tokens(text), text) if one is not None]
+    [tree] = [statement for statement in Spark().parser().parse(_tokens(text), text) if statement is not None]
     assert isinstance(tree, exp.Query)
     bind_lambdas(tree)
     as_arithmetic(tree)
@@ -112,13 +115,13 @@ def parse_as_written(text: str) -> list[Any]:
         SqlglotError: it is no SQL.
         SqlTextError: it has a window of time that is none.
     """
-    found = _AsWritten(dialect=DIALECT).parse(_tokens(text), text)
-    for tree in found:
+    statements = _AsWritten(dialect=DIALECT).parse(_tokens(text), text)
+    for tree in statements:
         if tree is not None:
             bind_lambdas(tree)
             as_arithmetic(tree)
             _keep_precedence(tree)
-    return [*found]
+    return [*statements]
 
 
 def _keep_precedence(tree: exp.Expr) -> None:
@@ -170,13 +173,13 @@ def _tokens(text: str) -> list[Token]:
 
 def _with_quotes(tokens: Sequence[Token], text: str) -> list[Token]:
     """Returns tokens in which a quote that is written twice is a part of the string: sqlglot reads two strings."""
-    found: list[Token] = []
+    merged: list[Token] = []
     for token in tokens:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         is_more = last is not None and last.token_type == token.token_type == TokenType.STRING
         if is_more and last is not None and last.end + 1 == token.start and text[last.end] == text[token.start]:
             both = f"{last.text}{text[token.start]}{token.text}"
-            found[-1] = Token(TokenType.STRING, both, last.line, last.col, last.start, token.end)
+            merged[-1] = Token(TokenType.STRING, both, last.line, last.col, last.start, token.end)
         else:
-            found.append(token)
-    return found
+            merged.append(token)
+    return merged
