@@ -28,6 +28,13 @@ from fk_pipeline.store import schemas as s
 OF_RECORD = "_fk_record"
 """Struct: the record that a row of a changelog comes from."""
 
+_IS_EVENT = f"_fk_record.kind = '{EVENT}'"
+_IS_WRITTEN = f"{_IS_EVENT} AND NOT _fk_record.deleted"
+"""SQL (BOOLEAN) over records as the struct `_fk_record`: an event, and one with which the source sent a row."""
+
+_Checked = tuple[str, str, str]
+"""An expression that must not fail on a row: derived column or empty, SQL, key of the pipeline file."""
+
 
 def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING) -> DataFrame:
     """Evaluates the pipeline's own expressions on the events among records (`fk_pipeline.cdc.records`).
@@ -45,47 +52,14 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
         expressions (`Input.computed`) that may fail on a row get `derived`, BOOLEAN: none of these is null. A log has
         no row on which one fails.
     """
-    side_spec = spec.side(side)
+    side_spec, checked = spec.side(side), _checked(spec, side)
+    times = spec.definition.input(side).times
     columns = [c for c in records.columns if c != "row"]
     frame = records.selectExpr(f"STRUCT({', '.join(columns)}) AS _fk_record", "row.*")
-    is_event = f"_fk_record.kind = '{EVENT}'"
-    written = f"{is_event} AND NOT _fk_record.deleted"
-    when, gone = side_spec.delete_when, "FALSE"
-    if when is not None:
-        is_gone = f"COALESCE({evaluator.value(when, written)}, FALSE) AS _fk_gone"
-        frame, gone = frame.selectExpr("*", is_gone), "_fk_gone"
-    has_row = f"{written} AND NOT {gone}"
-    times, checked = spec.definition.input(side).times, _checked(spec, side)
-    expressions = [(f"_fk_derived_{i}", sql, has_row, what) for i, (_, sql, what) in enumerate(checked)]
-    if side_spec.sequence_by is not None:
-        ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
-        expressions.append(("_fk_value", side_spec.sequence_by, ordered, "sequence_by"))
-    since = side_spec.valid_from
-    if since is not None and not side_spec.holds_since_commit:
-        expressions.append(("_fk_since", since, is_event, "valid_from"))
-    first = [] if when is None else [(written, when, "delete_when")]
-    failed = evaluator.reason([*first, *[(on, sql, what) for _, sql, on, what in expressions]])
-    frame = frame.selectExpr("*", f"{failed} AS _fk_failed").selectExpr(
-        "*", *[f"IF({on} AND _fk_failed IS NULL, ({sql}), NULL) AS {name}" for name, sql, on, _ in expressions]
-    )
-    row = ", ".join(c.quoted for c in side_spec.columns)
-    out = {name: f"_fk_record.{name}" for name in columns} | {"row": f"STRUCT({row})"}
-    if when is not None:
-        out |= {"op": "IF(_fk_gone, 'd', _fk_record.op)", "deleted": "_fk_record.deleted OR _fk_gone"}
-    wrong = "_fk_failed"
-    if side_spec.sequence_by is not None:
-        wrong = f"COALESCE(_fk_failed, IF({is_event} AND _fk_value IS NULL, 'sequence_by is null', NULL))"
-        written = f", IF({out['deleted']}, 0, 1) AS written" if side_spec.feed_of_delta else ""
-        out["sequence"] = f"STRUCT(_fk_value AS value{written})"
-    if since is not None:
-        out["valid_from"] = "_fk_record.committed_at" if side_spec.holds_since_commit else "_fk_since"
-        missing = text(f"{'valid_from' if since == COMMITTED_AT else f'valid_from {since}'} is null")
-        wrong = f"COALESCE({wrong}, IF({is_event} AND {out['valid_from']} IS NULL, {missing}, NULL))"
-    for i, (name, sql, what) in enumerate(checked):
-        if name in times:
-            dtype = frame.schema[f"_fk_derived_{i}"].dataType.simpleString()
-            wrong = f"COALESCE({wrong}, IF({has_row}, {unfit(f'_fk_derived_{i}', dtype, f'{what} {sql}')}, NULL))"
-    if evaluator.isolating or side_spec.sequence_by is not None or since is not None or times:
+    frame = _with_results(frame, side_spec, checked, evaluator)
+    out = {name: f"_fk_record.{name}" for name in columns} | _columns_of_events(side_spec)
+    if evaluator.isolating or side_spec.sequence_by is not None or side_spec.valid_from is not None or times:
+        wrong = _wrong(frame, side_spec, checked, times)
         out["kind"] = f"IF({wrong} IS NOT NULL, '{BAD}', _fk_record.kind)"
         out["reason"] = f"COALESCE({wrong}, _fk_record.reason)"
     # Only the text of a bad record is used later: that of the others need not be sorted and kept.
@@ -98,8 +72,75 @@ def evaluate(records: DataFrame, spec: PipelineSpec, side: Side, evaluator: Eval
     return frame.selectExpr(*[f"{sql} AS {name}" for name, sql in out.items()])
 
 
-def _checked(spec: PipelineSpec, side: Side) -> list[tuple[str, str, str]]:
-    """Returns the expressions that must not fail on a row: derived column or empty, SQL, key of the pipeline file."""
+def _with_results(frame: DataFrame, side: SideSpec, checked: Sequence[_Checked], evaluator: Evaluator) -> DataFrame:
+    """Adds the results of the expressions to records, and `_fk_failed`, the reason why one of them fails, or null.
+
+    The results are `_fk_gone` (`delete_when`), `_fk_derived_<i>` (`checked`), `_fk_value` (`sequence_by`) and
+    `_fk_since` (`valid_from`); of an expression that the pipeline file does not have, there is none.
+    """
+    when, since = side.delete_when, side.valid_from
+    if when is not None:
+        frame = frame.selectExpr("*", f"COALESCE({evaluator.value(when, _IS_WRITTEN)}, FALSE) AS _fk_gone")
+    expressions = [(f"_fk_derived_{i}", sql, _has_row(side), what) for i, (_, sql, what) in enumerate(checked)]
+    if side.sequence_by is not None:
+        ordered = f"_fk_record.kind IN ('{EVENT}', '{TRUNCATE}')"
+        expressions.append(("_fk_value", side.sequence_by, ordered, "sequence_by"))
+    if since is not None and not side.holds_since_commit:
+        expressions.append(("_fk_since", since, _IS_EVENT, "valid_from"))
+    first = [] if when is None else [(_IS_WRITTEN, when, "delete_when")]
+    failed = evaluator.reason([*first, *[(on, sql, what) for _, sql, on, what in expressions]])
+    return frame.selectExpr("*", f"{failed} AS _fk_failed").selectExpr(
+        "*", *[f"IF({on} AND _fk_failed IS NULL, ({sql}), NULL) AS {name}" for name, sql, on, _ in expressions]
+    )
+
+
+def _columns_of_events(side: SideSpec) -> dict[str, str]:
+    """Returns the columns of records that follow from the results: per name, the SQL over `_with_results`."""
+    out = {"row": f"STRUCT({', '.join(c.quoted for c in side.columns)})"}
+    deleted = "_fk_record.deleted"
+    if side.delete_when is not None:
+        deleted = "_fk_record.deleted OR _fk_gone"
+        out |= {"op": "IF(_fk_gone, 'd', _fk_record.op)", "deleted": deleted}
+    if side.sequence_by is not None:
+        written = f", IF({deleted}, 0, 1) AS written" if side.feed_of_delta else ""
+        out["sequence"] = f"STRUCT(_fk_value AS value{written})"
+    if side.valid_from is not None:
+        out["valid_from"] = _valid_from(side)
+    return out
+
+
+def _wrong(frame: DataFrame, side: SideSpec, checked: Sequence[_Checked], times: Collection[str]) -> str:
+    """SQL (STRING) over `_with_results`: the reason why an event is a bad record, or null.
+
+    An expression fails on it, or the order, the begin of validity or a time that it needs is null or out of range.
+    """
+    wrong = "_fk_failed"
+    if side.sequence_by is not None:
+        wrong = f"COALESCE(_fk_failed, IF({_IS_EVENT} AND _fk_value IS NULL, 'sequence_by is null', NULL))"
+    since = side.valid_from
+    if since is not None:
+        missing = text(f"{'valid_from' if since == COMMITTED_AT else f'valid_from {since}'} is null")
+        wrong = f"COALESCE({wrong}, IF({_IS_EVENT} AND {_valid_from(side)} IS NULL, {missing}, NULL))"
+    for i, (name, sql, what) in enumerate(checked):
+        if name in times:
+            dtype = frame.schema[f"_fk_derived_{i}"].dataType.simpleString()
+            unfit_time = unfit(f"_fk_derived_{i}", dtype, f"{what} {sql}")
+            wrong = f"COALESCE({wrong}, IF({_has_row(side)}, {unfit_time}, NULL))"
+    return wrong
+
+
+def _has_row(side: SideSpec) -> str:
+    """SQL (BOOLEAN) over `_with_results`: an event has a row, also after `delete_when`."""
+    return f"{_IS_WRITTEN} AND NOT {'FALSE' if side.delete_when is None else '_fk_gone'}"
+
+
+def _valid_from(side: SideSpec) -> str:
+    """SQL over `_with_results`: the begin of validity of an event."""
+    return "_fk_record.committed_at" if side.holds_since_commit else "_fk_since"
+
+
+def _checked(spec: PipelineSpec, side: Side) -> list[_Checked]:
+    """Returns the expressions that must not fail on a row."""
     kind_input, where = spec.definition.input(side), spec.side(side).where
     derived = {
         n: sql for n, sql in _derived(spec, side).items() if n in kind_input.times or not parse_expression(sql).plain
