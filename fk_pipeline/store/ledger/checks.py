@@ -115,9 +115,11 @@ class CheckLog:
 
     def failed(self) -> list[FailedCheck]:
         """Returns every check that failed and has not passed since: whole tables first, then by batch."""
-        return sorted(self._failed.values(), key=lambda one: (one.batch is not None, one.batch, one.stage, one.name))
+        return sorted(
+            self._failed.values(), key=lambda check: (check.batch is not None, check.batch, check.stage, check.name)
+        )
 
-    def found_with(self, one: FailedCheck) -> list[FailedCheck]:
+    def found_with(self, check: FailedCheck) -> list[FailedCheck]:
         """Returns the failures that the same check run found for the same batch, or where either has no batch."""
-        found = self._found_with.get(one.check_id or "", [])
-        return [other for other in found if None in (one.batch, other.batch) or one.batch == other.batch]
+        failures = self._found_with.get(check.check_id or "", [])
+        return [other for other in failures if None in (check.batch, other.batch) or check.batch == other.batch]

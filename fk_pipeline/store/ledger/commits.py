@@ -34,7 +34,7 @@ class CommitLog:
         """Per run id, its stage and the entry of its first start."""
         self.newest: dict[str, str] = {}
         """Per stage, the id of the run that was started last."""
-        self.found_after: dict[str, tuple[int, Mapping[str, int]]] = {}
+        self.versions_after: dict[str, tuple[int, Mapping[str, int]]] = {}
         """Per run id, the entry at which the next run of its stage began, and the table versions that it found."""
         self._known: dict[str, int] = {}
         self._writes: dict[str, list[tuple[int, int, str]]] = {}
@@ -45,35 +45,35 @@ class CommitLog:
         if row["event"] == "started":
             before = self.newest.get(stage)
             if before is not None and before != row["run_id"]:
-                self.found_after.setdefault(before, (entry, versions))
+                self.versions_after.setdefault(before, (entry, versions))
             self.starts.setdefault(row["run_id"], (stage, entry))
             self.newest[stage] = row["run_id"]
         elif row["event"] == "reopened":
             if versions:  # a table may be older than before: its next versions have numbers that it had already
-                self._forget_found({stage}, entry)
+                self._forget_versions_after({stage}, entry)
             self._account(versions, entry)
         elif row["event"] == "succeeded":
             own = (*self._kind.written_by(stage), s.QUARANTINE)
             for table in own:
-                found = versions.get(f"{table}{WRITTEN_SUFFIX}")
-                if found is not None:
-                    self._writes.setdefault(table, []).append((entry, found, stage))
+                version = versions.get(f"{table}{WRITTEN_SUFFIX}")
+                if version is not None:
+                    self._writes.setdefault(table, []).append((entry, version, stage))
                 elif table != s.QUARANTINE:
-                    found = versions.get(table)
-                if found is not None:  # the quarantine is written by stages that do not wait for each other
-                    self._account({table: max(found, self.versions.get(table, -1))}, entry)
+                    version = versions.get(table)
+                if version is not None:  # the quarantine is written by stages that do not wait for each other
+                    self._account({table: max(version, self.versions.get(table, -1))}, entry)
 
     def fold_rebuild(self, row: Mapping[str, Any]) -> None:
         """Applies a row of `rebuilds`, after all runs: it forgets the writes before the rebuild."""
         if row["event"] != "finished":
             return
         versions = dict(row.get("versions") or ())
-        self._forget_found({*(row["stages"] or ())}, row["entry"])
+        self._forget_versions_after({*(row["stages"] or ())}, row["entry"])
         for table in [name for stage in row["stages"] or () for name in self._kind.written_by(stage)]:
             if self._known.get(table, 0) < row["entry"]:
                 self.versions.pop(table, None)
                 self.unexplained.add(table)
-            self._writes[table] = [one for one in self._writes.get(table, ()) if one[0] > row["entry"]]
+            self._writes[table] = [write for write in self._writes.get(table, ()) if write[0] > row["entry"]]
         for table, version in versions.items():
             if self._known.get(table, 0) < row["entry"]:
                 self._account({table: version}, row["entry"])
@@ -85,21 +85,21 @@ class CommitLog:
 
     def found_at(self, commit: Commit, table: str) -> int | None:
         """Returns the entry at which the next run of its stage began and found a commit; None if it did not find it."""
-        entry, found = self.found_after.get(commit.run_id, (0, {}))
-        return entry if commit.version <= found.get(table, -1) else None
+        entry, versions = self.versions_after.get(commit.run_id, (0, {}))
+        return entry if commit.version <= versions.get(table, -1) else None
 
-    def _forget_found(self, stages: Collection[str], entry: int) -> None:
+    def _forget_versions_after(self, stages: Collection[str], entry: int) -> None:
         """Forgets the versions that runs of some stages found before an entry."""
-        self.found_after = {
-            run_id: found
-            for run_id, found in self.found_after.items()
-            if found[0] > entry or self.starts[run_id][0] not in stages
+        self.versions_after = {
+            run_id: start
+            for run_id, start in self.versions_after.items()
+            if start[0] > entry or self.starts[run_id][0] not in stages
         }
 
     def after(self, table: str, version: int | None) -> int:
         """Returns the entry of the last recorded write of a table up to a version; 0 if no run wrote it up to there."""
-        found = self._writes.get(table, ())
-        return max((entry for entry, written, _ in found if version is not None and written <= version), default=0)
+        writes = self._writes.get(table, ())
+        return max((entry for entry, written, _ in writes if version is not None and written <= version), default=0)
 
     def writers(self, table: str, version: int | None) -> set[str]:
         """Returns the stages that wrote a version of a table later than the given one; None: every writer."""
@@ -133,15 +133,15 @@ def commits(path: str, versions: Iterable[int]) -> Iterator[Commit]:
     for version, info in _infos(path, versions):
         if info is None:
             continue
-        told, how = _told(info), info.get("operationParameters") or {}
+        metadata, how = _user_metadata(info), info.get("operationParameters") or {}
         restored = int(how.get("version") or 0) if info.get("operation") == "RESTORE" else None
         yield Commit(
             version,
-            str(told.get("stage", "")),
-            str(told.get("batches", "")),
-            str(told.get("run_id", "")),
+            str(metadata.get("stage", "")),
+            str(metadata.get("batches", "")),
+            str(metadata.get("run_id", "")),
             restored,
-            info.get("operation") == "WRITE" and how.get("mode") == "Append" and "only_at" not in told,
+            info.get("operation") == "WRITE" and how.get("mode") == "Append" and "only_at" not in metadata,
         )
 
 
@@ -151,20 +151,20 @@ def row_metadata(path: str, version: int) -> dict[str, Any]:
     Empty if it carries none, if the log has lost it, or if another commit came between it and the version that its run
     had read: then the facts may be about other rows.
     """
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     for number, info in _infos(path, range(version, -1, -1)):
-        if found and number == found[READ]:
-            return found
+        if facts and number == facts[READ]:
+            return facts
         if info is None:
             return {}
         if str(info.get("operation", "")).startswith(_SAME_ROWS):
             continue
-        if found:
+        if facts:
             return {}
-        found = dict(_told(info).get("rows") or {})
-        if READ not in found:
+        facts = dict(_user_metadata(info).get("rows") or {})
+        if READ not in facts:
             return {}
-    return found if found and found[READ] < 0 else {}
+    return facts if facts and facts[READ] < 0 else {}
 
 
 def _infos(path: str, versions: Iterable[int]) -> Iterator[tuple[int, dict[str, Any] | None]]:
@@ -183,15 +183,15 @@ def _info(line: str) -> dict[str, Any] | None:
     if '"commitInfo"' not in line:
         return None
     try:
-        found = json.loads(line).get("commitInfo")
+        info = json.loads(line).get("commitInfo")
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return info if isinstance(info, dict) else None
 
 
-def _told(info: Mapping[str, Any]) -> dict[str, Any]:
+def _user_metadata(info: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        found = json.loads(info.get("userMetadata") or "{}")
+        metadata = json.loads(info.get("userMetadata") or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}

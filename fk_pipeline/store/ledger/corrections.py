@@ -55,8 +55,12 @@ class CorrectionLog:
         """
         unknown = self.unknown(corrections)
         rows = [
-            {"replay_id": replay_id, **asdict(one), "path": self._names.in_ledger(one.side, one.path)}
-            for one in unknown
+            {
+                "replay_id": replay_id,
+                **asdict(correction),
+                "path": self._names.in_ledger(correction.side, correction.path),
+            }
+            for correction in unknown
         ]
         for row in self._entries.append("corrections", rows):
             self._fold(row)
@@ -78,7 +82,11 @@ class CorrectionLog:
 
     def unknown(self, corrections: Iterable[Correction]) -> list[Correction]:
         """Returns the corrections that are not in force already."""
-        return [one for one in corrections if self._texts.get((one.side, one.path), {}).get(one.digest) != one.text]
+        return [
+            correction
+            for correction in corrections
+            if self._texts.get((correction.side, correction.path), {}).get(correction.digest) != correction.text
+        ]
 
 
 def _last_text(line: str, stored: Mapping[str, str]) -> str:

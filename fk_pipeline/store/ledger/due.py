@@ -34,7 +34,7 @@ class LandingReading:
     landing = True
 
     def __init__(self, kind: Kind, files: FileLog, corrections: CorrectionLog, reader: str) -> None:
-        self._sides = {one.stage: one.name for one in kind.logged}
+        self._sides = {logged.stage: logged.name for logged in kind.logged}
         self._tables = {stage.name: stage.inputs for stage in kind.stages if stage.inputs}
         self._files, self._corrections, self._reader = files, corrections, reader
 
@@ -59,7 +59,7 @@ class StoredReading:
     landing = False
 
     def __init__(self, kind: Kind, runs: RunLog, landing: LandingReading) -> None:
-        self._stages, self._runs, self._landing = {one.stage for one in kind.logged}, runs, landing
+        self._stages, self._runs, self._landing = {logged.stage for logged in kind.logged}, runs, landing
 
     def __call__(self, stage: str, batch: int) -> str:
         """Returns the input of the last start of the stage; empty if it reads no landing files."""
@@ -113,7 +113,7 @@ class Due:
 
     def by_stage(self) -> dict[str, list[int]]:
         """Returns the due batches of each stage that has any, stages in running order."""
-        return {stage: [*map(int, found)] for stage in self._upstream if (found := self.of(stage))}
+        return {stage: [*map(int, batches)] for stage in self._upstream if (batches := self.of(stage))}
 
     def upstream_now(self, stage: str, batch: int) -> dict[str, int]:
         """Returns, per stage directly upstream that has succeeded for a batch, the entry of its last success."""
@@ -122,8 +122,8 @@ class Due:
 
     def all_upstream(self, stage: str) -> set[str]:
         """Returns every stage that a stage depends on, directly or not."""
-        found = set(self._upstream[stage])
-        return found.union(*(self.all_upstream(up) for up in found))
+        direct = set(self._upstream[stage])
+        return direct.union(*(self.all_upstream(up) for up in direct))
 
 
 def without_reader(reading: str | None) -> list[str]:

@@ -162,7 +162,9 @@ COLUMNS: dict[str, Columns] = {
 }
 """Per table, its columns after the two of `EVERY`: name, type, meaning. `docs/reference/ledger.md` shows them."""
 
-SCHEMAS = {name: pa.schema([(column, kind) for column, kind, _ in (*EVERY, *COLUMNS[name])]) for name in LEDGER_TABLES}
+SCHEMAS = {
+    name: pa.schema([(column, dtype) for column, dtype, _ in (*EVERY, *COLUMNS[name])]) for name in LEDGER_TABLES
+}
 """The Arrow schema of each table, used for writing."""
 
 Entry = dict[str, Any]
@@ -188,7 +190,7 @@ def rows_in_files(home: str, table: str) -> list[Entry]:
     import pyarrow.parquet as pq  # takes a while to load, and is needed after damage only
 
     fs, root = storage.filesystem(f"{home}/{table}")
-    found: dict[int, Entry] = {}
+    rows: dict[int, Entry] = {}
     for name in fs.find(root):
         if name.endswith(".parquet") and "/_delta_log/" not in name:
             try:
@@ -196,8 +198,8 @@ def rows_in_files(home: str, table: str) -> list[Entry]:
                     part = pq.read_table(file).select(SCHEMAS[table].names)
             except (pa.ArrowException, OSError, KeyError):
                 continue
-            found |= {row["entry"]: row for row in part.to_pylist()}
-    return [found[entry] for entry in sorted(found)]
+            rows |= {row["entry"]: row for row in part.to_pylist()}
+    return [rows[entry] for entry in sorted(rows)]
 
 
 class Entries:

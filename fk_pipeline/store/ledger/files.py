@@ -162,12 +162,12 @@ class FileLog:
 
         The shape is that of the argument of `record`: pairs of `discovered` and file.
         """
-        found, removed = [], self.removed
+        pairs, removed = [], self.removed
         for (batch, side), row in self._lists_of_all_files().items():
             stored = self.lists.get((batch, side))
             if batch not in removed and (stored is None or stored["input"] != row["input"]):
-                found += [("discovered", file) for file in self._files(side, row["files"])]
-        return found
+                pairs += [("discovered", file) for file in self._files(side, row["files"])]
+        return pairs
 
     def _in_ledger(self, file: LandedFile) -> LandedFile:
         """Returns a file with the path that the ledger has it under."""
@@ -193,10 +193,10 @@ class FileLog:
             groups.setdefault((int(file.batch), file.side), []).append(file)
         return {
             place: {
-                "files": [f.known_as for f in mine],
-                "input": hashlib.sha256("".join(f"{f.known_as}\0{f.digest}\n" for f in mine).encode()).hexdigest(),
+                "files": [f.known_as for f in files],
+                "input": hashlib.sha256("".join(f"{f.known_as}\0{f.digest}\n" for f in files).encode()).hexdigest(),
             }
-            for place, mine in groups.items()
+            for place, files in groups.items()
         }
 
 

@@ -50,7 +50,7 @@ class FoldLog:
     def __init__(self, entries: Entries, kind: Kind, runs: RunLog, due: Due, rebuilds: RebuildLog) -> None:
         """Reads the rows."""
         self._entries, self._runs, self._due, self._rebuilds = entries, runs, due, rebuilds
-        self._sides = {one.stage: one.name for one in kind.logged}
+        self._sides = {logged.stage: logged.name for logged in kind.logged}
         self._rows = entries.rows("folds")
 
     def of(self, stage: str) -> frozenset[int]:
@@ -59,8 +59,8 @@ class FoldLog:
         A rebuild from the landing files restores the other rows.
         """
         side, since = self._sides[stage], self._rebuilds.last(stage, ("landing",))
-        found = (row["batches"] for row in self._rows if row["side"] == side and row["entry"] > since)
-        return frozenset().union(*found)
+        folded = (row["batches"] for row in self._rows if row["side"] == side and row["entry"] > since)
+        return frozenset().union(*folded)
 
     @property
     def on_all_sides(self) -> frozenset[int]:
@@ -100,7 +100,7 @@ class FoldLog:
 
     def close(self, sides: Iterable[Side], horizon: str) -> None:
         """Records a horizon of some sides; called before a row is removed."""
-        rows: list[dict[str, Any]] = [{"side": one, "batches": [], "horizon": horizon} for one in sides]
+        rows: list[dict[str, Any]] = [{"side": side, "batches": [], "horizon": horizon} for side in sides]
         self._rows += self._entries.append("folds", rows)
 
     def horizon(self, stage: str, until: int | None = None) -> str | None:
@@ -110,8 +110,8 @@ class FoldLog:
         """
         side, since = self._sides[stage], self._rebuilds.last(stage, ("landing",))
         rows = (row for row in self._rows if row["side"] == side and row["entry"] > since)
-        found = [row.get("horizon") for row in rows if until is None or row["entry"] < until]
-        return next((one for one in reversed(found) if one is not None), None)
+        horizons = [row.get("horizon") for row in rows if until is None or row["entry"] < until]
+        return next((horizon for horizon in reversed(horizons) if horizon is not None), None)
 
     def since(self, entry: int, until: int | None = None) -> bool:
         """Returns whether any batches were folded after an entry, and before another one."""

@@ -72,7 +72,7 @@ class Ledger:
         """
         self.home, self.kind, self.entries = home.rstrip("/"), kind, Entries(home)
         self.upstream = {stage.name: stage.upstream for stage in kind.stages}
-        self.inputs = {one.stage: one.name for one in kind.logged}
+        self.inputs = {logged.stage: logged.name for logged in kind.logged}
         self._reader, self._limits, self._source = reader, limits or {}, source
         self._places = places or {}
         self.refresh()
@@ -124,13 +124,13 @@ class Ledger:
         self.checks = Checks(entries, kind, *parts_of_checks, self._limits)
         self.fields = FieldLog(entries)
 
-    def start(self, stage: str, batches: Sequence[BatchId], run_id: str, found: Mapping[str, int]) -> dict[int, int]:
-        """Records that a stage runs for some batches, before its first commit, and the table versions that it found.
+    def start(self, stage: str, batches: Sequence[BatchId], run_id: str, versions: Mapping[str, int]) -> dict[int, int]:
+        """Records that a stage runs for some batches, before its first commit, and the table versions at its start.
 
         Returns their generations.
         """
         reading = {b: (self.due.reading(stage, b), self.due.upstream_now(stage, b)) for b in batches}
-        return self.runs.start(stage, reading, run_id, found)
+        return self.runs.start(stage, reading, run_id, versions)
 
     def record_fingerprints(self, parts: Mapping[str, str]) -> None:
         """Records the parts of the pipeline file that the state about to be written depends on."""
@@ -173,12 +173,12 @@ class Ledger:
         Does not take over the runs of a changelog stage that read stored data only, for a batch that was not done
         here: that batch stays due. Does not take over the versions of the copy's tables.
         """
-        wanted, known = set(stages), {row["entry"] for row in self.entries.rows("runs")}
+        requested, known = set(stages), {row["entry"] for row in self.entries.rows("runs")}
         self.runs.add(
             [
                 row | {"versions": []}
                 for row in other.entries.rows("runs")
-                if row["stage"] in wanted and row["entry"] not in known and self._may_adopt(row, source)
+                if row["stage"] in requested and row["entry"] not in known and self._may_adopt(row, source)
             ]
         )
         seen = {row["entry"] for row in self.entries.rows("fields")}

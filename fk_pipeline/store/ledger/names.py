@@ -149,7 +149,7 @@ def _leading_to(base: str, folder: str, known: Iterable[str]) -> str | None:
     for path in known:
         ends = [i for i, letter in enumerate(path) if letter in "/@"]
         begins = [path[:end] for end in (len(path), *reversed(ends))] + ([] if _is_absolute(path) else [""])
-        for begin in (one for one in begins if one not in tried):
+        for begin in (start for start in begins if start not in tried):
             if base == (begin if "://" in begin else os.path.realpath(os.path.join(folder, begin))):  # noqa: PTH118
                 return begin
             tried.add(begin)

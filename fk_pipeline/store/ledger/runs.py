@@ -118,8 +118,8 @@ class RunLog:
 
     def last_of(self, stage: str) -> Success | None:
         """Returns the last success of a stage, for any batch."""
-        found = [state.last for (name, _), state in self.stages.items() if name == stage and state.last is not None]
-        return max(found, key=lambda one: one.entry, default=None)
+        successes = [state.last for (name, _), state in self.stages.items() if name == stage and state.last is not None]
+        return max(successes, key=lambda success: success.entry, default=None)
 
     def seconds_after(self, stage: str, version: int) -> float | None:
         """Returns the seconds of the last success of a stage; None if it had not read this version of its main table.
@@ -140,11 +140,11 @@ class RunLog:
 
     def unchanged_since(self, stages: Iterable[str], entry: int) -> bool:
         """Returns whether every run of some stages, for any batch, had ended before an entry."""
-        wanted = set(stages)
+        concerned = set(stages)
         return all(
             state.last_event in ("succeeded", "failed") and state.last_entry < entry
             for (stage, _), state in self.stages.items()
-            if stage in wanted
+            if stage in concerned
         )
 
     def generations(self, stage: str) -> dict[int, int]:
@@ -160,7 +160,7 @@ class RunLog:
         stage: str,
         reading: Mapping[BatchId, tuple[str, Mapping[str, int]]],
         run_id: str,
-        found: Mapping[str, int],
+        versions: Mapping[str, int],
     ) -> dict[int, int]:
         """Records, before the first commit, that a stage runs for some batches.
 
@@ -168,7 +168,7 @@ class RunLog:
             stage: the stage.
             reading: per batch, the digest of the landing input, and per stage upstream the entry of its last success.
             run_id: of the run.
-            found: the versions of the tables that only this stage writes, as the run found them.
+            versions: the versions, before the run, of the tables that only this stage writes.
 
         Returns:
             Per batch the generation of its partition; it grows when the stage reads another input than at its last
@@ -190,7 +190,7 @@ class RunLog:
                     "generation": state.generation + changed,
                     "input": read,
                     "upstream": list(upstream.items()),
-                    "versions": [*found.items()],
+                    "versions": [*versions.items()],
                 }
             )
         for row in self._entries.append("runs", rows):
@@ -230,8 +230,8 @@ class RunLog:
             because: the reason why they are due.
             versions: per table, the version up to which its commits are accounted for by this event.
         """
-        told = {"reason": because, "versions": [*(versions or {}).items()]}
-        self._append([self._about(stage, batch, run_id, "reopened") | told for batch in batches])
+        details = {"reason": because, "versions": [*(versions or {}).items()]}
+        self._append([self._about(stage, batch, run_id, "reopened") | details for batch in batches])
 
     def assume_started(self, stage: str, batches: Iterable[int], run_id: str) -> None:
         """Records a start for a run that is known only from its commits, as if it had been killed."""
@@ -263,7 +263,7 @@ class RunLog:
         counts: Mapping[int, Mapping[str, int]],
         versions: Mapping[str, int],
         seconds: float,
-        **said: str | None,
+        **details: str | None,
     ) -> None:
         self._append(
             [
@@ -274,7 +274,7 @@ class RunLog:
                     "versions": [(k, int(v)) for k, v in versions.items()],
                     "seconds": seconds,
                     "error": None,
-                    **said,
+                    **details,
                 }
                 for batch, started in self._started.items()
             ]

@@ -39,7 +39,7 @@ class Checks:
         """Reads the rows of `checks`."""
         self._entries, self._files, self._runs, self._due = entries, files, runs, due
         self._corrections, self._rebuilds, self._folds, self.limits = corrections, rebuilds, folds, limits
-        self._sides = {one.stage: one.name for one in kind.logged}
+        self._sides = {logged.stage: logged.name for logged in kind.logged}
         self._log = CheckLog()
         self.last: dict[tuple[str, str], Mapping[str, Any]] = {}
         self._fold(entries.rows("checks"))
@@ -51,22 +51,24 @@ class Checks:
     def waive(self, failed: Iterable[FailedCheck], reason: str) -> None:
         """Records that a user waives failed checks, and the reason."""
         rows = [
-            {"event": "waived", "stage": one.stage, "name": one.name, "reason": reason, "batches": one.batches}
-            for one in failed
+            {"event": "waived", "stage": check.stage, "name": check.name, "reason": reason, "batches": check.batches}
+            for check in failed
         ]
         self._fold(self._entries.append("checks", rows))
 
     def failed(self) -> list[FailedCheck]:
         """Returns the failed critical checks that have been neither remedied nor waived since."""
-        counting = [one for one in self._log.failed() if one.entry > self._mended(one) and self._still_asks(one)]
-        kept = {one.place for one in counting} | {one.place for one in self._log.waived}
+        counting = [
+            check for check in self._log.failed() if check.entry > self._mended(check) and self._still_asks(check)
+        ]
+        places = {check.place for check in counting} | {check.place for check in self._log.waived}
 
-        def lifted(one: FailedCheck) -> bool:
+        def lifted(check: FailedCheck) -> bool:
             """Returns whether the same check run found a failure upstream that is resolved by now."""
-            upstream = self._due.all_upstream(one.stage)
-            return any(o.stage in upstream and o.place not in kept for o in self._log.found_with(one))
+            upstream = self._due.all_upstream(check.stage)
+            return any(o.stage in upstream and o.place not in places for o in self._log.found_with(check))
 
-        return [one for one in counting if not lifted(one)]
+        return [check for check in counting if not lifted(check)]
 
     def refusing(self, stage: str, batches: Iterable[int]) -> list[FailedCheck]:
         """Returns the failed checks that stop a stage for some batches: those upstream, and its own pending approvals.
@@ -74,27 +76,29 @@ class Checks:
         A failed check without a batch stops all batches, unless its remedy is `source`: then no batch is known to be
         wrong.
         """
-        upstream, wanted = self._due.all_upstream(stage), set(batches)
+        upstream, requested = self._due.all_upstream(stage), set(batches)
         concerned = [
-            one for one in self.failed() if one.stage in upstream or (one.stage == stage and one.remedy == AGREEMENT)
+            check
+            for check in self.failed()
+            if check.stage in upstream or (check.stage == stage and check.remedy == AGREEMENT)
         ]
         concerned += self._folds.restated(stage)
-        return [o for o in concerned if o.batch in wanted or (o.batch is None and o.remedy != SOURCE and wanted)]
+        return [o for o in concerned if o.batch in requested or (o.batch is None and o.remedy != SOURCE and requested)]
 
     def of_table(self, stage: str) -> list[FailedCheck]:
         """Returns the failed checks of a stage: they stop what reads its whole table, whichever batch they name."""
-        return [one for one in self.failed() if one.stage == stage]
+        return [check for check in self.failed() if check.stage == stage]
 
     def not_refused(self, stage: str, batches: Sequence[BatchId]) -> tuple[list[BatchId], list[FailedCheck]]:
         """Returns the batches that a stage may run for, and the failed checks that stop the others."""
         refusing = self.refusing(stage, batches)
-        left_out = {one.batch for one in refusing}
+        left_out = {check.batch for check in refusing}
         return [] if None in left_out else [batch for batch in batches if batch not in left_out], refusing
 
     def approved(self, stage: str, name: str) -> set[int]:
         """Returns the batches with an approval of a check of a stage that holds for their current landing files."""
-        places = [one for one in self._log.waived if (one.stage, one.name) == (stage, name)]
-        return {one.batch for one in places if one.batch is not None and one.entry > self._listed(one)}
+        waived = [check for check in self._log.waived if (check.stage, check.name) == (stage, name)]
+        return {check.batch for check in waived if check.batch is not None and check.entry > self._listed(check)}
 
     def _fold(self, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
