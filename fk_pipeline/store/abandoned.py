@@ -63,8 +63,8 @@ class AbandonedLease:
 
     def _is_silent(self) -> bool:
         """Returns whether the file is still the one of the last look, and was not touched for long enough since."""
-        found = self._file.stat()
-        seen = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size)
+        status = self._file.stat()
+        seen = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
         if seen != self._seen:
             self._seen, self._since = seen, time.monotonic()
         owner = self._lease.owner

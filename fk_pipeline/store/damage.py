@@ -78,11 +78,11 @@ def damage_of(home: str, table: str) -> Damage | None:
     fs, root = storage.filesystem(path)
     if not fs.exists(root):
         return None
-    sizes = {name.removeprefix(f"{root}/"): one["size"] for name, one in fs.find(root, detail=True).items()}
+    sizes = {name.removeprefix(f"{root}/"): info["size"] for name, info in fs.find(root, detail=True).items()}
     log = {name.removeprefix(f"{LOG}/") for name in sizes if name.startswith(f"{LOG}/")}
-    found = _damage_of_log(home, table, log)
-    if found is not None or not any(map(_COMMIT.fullmatch, log)):
-        return found
+    damage = _damage_of_log(home, table, log)
+    if damage is not None or not any(map(_COMMIT.fullmatch, log)):
+        return damage
     try:
         opened = open_table(path, ledger=table in LEDGER_TABLES)
         files = _files(opened)
@@ -96,9 +96,9 @@ def damage_of(home: str, table: str) -> Damage | None:
     return _damaged_vector(opened, path, table, sizes)
 
 
-def other_size(found: int, logged: int) -> str:
+def other_size(size: int, logged: int) -> str:
     """Returns the text about a file whose size is not the size in the log."""
-    return f"has {found:,} bytes and was written with {logged:,}: it was cut or replaced"
+    return f"has {size:,} bytes and was written with {logged:,}: it was cut or replaced"
 
 
 def _files(table: DeltaTable) -> list[tuple[str, int]]:
@@ -114,9 +114,9 @@ def _damage_of_log(home: str, table: str, names: set[str]) -> Damage | None:
     commits = sorted(int(m[1]) for name in names if (m := _COMMIT.fullmatch(name)))
     begin = max((int(m[1]) for name in names if (m := _CHECKPOINT.fullmatch(name))), default=-1)
     following = [number for number in commits if number > begin]
-    for wanted, number in enumerate(following, start=begin + 1):
-        if number != wanted:
-            return Damage(table, f"{folder}/{wanted:020d}.json", "is gone", of_log=True)
+    for expected, number in enumerate(following, start=begin + 1):
+        if number != expected:
+            return Damage(table, f"{folder}/{expected:020d}.json", "is gone", of_log=True)
         file = f"{folder}/{number:020d}.json"
         with storage.opened(file) as opened:
             if not _is_commit(opened.read()):
@@ -142,7 +142,7 @@ def _damaged_vector(table: DeltaTable, path: str, name: str, sizes: dict[str, in
         for batch in table.deletion_vectors():
             pa.record_batch(batch)
     except (DeltaError, pa.ArrowException, OSError) as error:
-        files = [one for one in sizes if _VECTOR.fullmatch(one)]
+        files = [file_name for file_name in sizes if _VECTOR.fullmatch(file_name)]
         file = f"{path}/{files[0]}" if len(files) == 1 else path
         return Damage(name, file, f"has a deletion vector that cannot be read ({_first_line(error)})")
     return None
@@ -158,10 +158,10 @@ def damage_in(home: str, tables: Iterable[str], text: str) -> Damage | None:
     """
     place = re.escape(home.split("://", 1)[-1])
     names = "|".join(map(re.escape, tables))
-    for found in re.finditer(rf"{place}/({names})/([^\s'\",:]+?\.parquet)", text):
-        file = f"{home}/{found[1]}/{unquote(found[2])}"
+    for match in re.finditer(rf"{place}/({names})/([^\s'\",:]+?\.parquet)", text):
+        file = f"{home}/{match[1]}/{unquote(match[2])}"
         if not _is_parquet(file):
-            return Damage(found[1], file, "is no Parquet file any more, or has other bytes than were written")
+            return Damage(match[1], file, "is no Parquet file any more, or has other bytes than were written")
     return None
 
 
@@ -192,7 +192,7 @@ def _fits_checksum(file: str) -> bool:
     if stored[:4] != b"crc\0" or width <= 0:
         return False
     sums = [zlib.crc32(content[at : at + width]) for at in range(0, len(content), width)]
-    return bool(stored[8:] == b"".join(one.to_bytes(4, "big") for one in sums))
+    return bool(stored[8:] == b"".join(checksum.to_bytes(4, "big") for checksum in sums))
 
 
 def put_aside(home: str, table: str) -> str:

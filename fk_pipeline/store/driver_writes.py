@@ -48,7 +48,11 @@ class DriverWriter:
         `marked`: also if the table may have deletion vectors.
         """
         refused = (OTHERWISE_STORED, INEXACT_INSIDE)
-        if "://" in path or table.partition_by or any(one.search(kind) for _, kind in table.columns for one in refused):
+        if (
+            "://" in path
+            or table.partition_by
+            or any(pattern.search(dtype) for _, dtype in table.columns for pattern in refused)
+        ):
             return False
         stored = self._logs.table(path)
         if stored is None:  # a folder that is there already has files of a table whose log is gone
@@ -187,7 +191,9 @@ class DriverWriter:
         decimals in the log are rounded. A reader with a condition on such a column would skip files that have wanted
         rows.
         """
-        inexact = [one.name for one in columns if pa.types.is_floating(one.type) or pa.types.is_decimal(one.type)]
+        inexact = [
+            column.name for column in columns if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
+        ]
         without = ColumnProperties(statistics_enabled="NONE")
         return WriterProperties(
             max_row_group_size=self._sizes.rows_per_group, column_properties=dict.fromkeys(inexact, without) or None

@@ -37,9 +37,9 @@ def bounds(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
 
 def _ends(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
     """Returns the bounds of a column; None if it gets none."""
-    kind = values.type
-    is_time = pa.types.is_timestamp(kind) and kind.tz is not None
-    if values.null_count == len(values) or not (pa.types.is_integer(kind) or pa.types.is_string(kind) or is_time):
+    dtype = values.type
+    is_time = pa.types.is_timestamp(dtype) and dtype.tz is not None
+    if values.null_count == len(values) or not (pa.types.is_integer(dtype) or pa.types.is_string(dtype) or is_time):
         return None
     try:
         ends = pc.min_max(values.cast(pa.int64()) if is_time else values).as_py()
@@ -49,7 +49,7 @@ def _ends(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
     if is_time:  # Delta has milliseconds
         known = low >= FIRST_TIME and high <= LAST_TIME
         return (_iso(low // 1000), _iso(-(-high // 1000))) if known else None
-    if pa.types.is_string(kind):
+    if pa.types.is_string(dtype):
         if len(high) > TEXT and high[TEXT] == LAST_CHARACTER:  # no text of so many characters is greater
             return None
         return low[:TEXT], high if len(high) <= TEXT else high[:TEXT] + LAST_CHARACTER

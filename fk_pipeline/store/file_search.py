@@ -29,21 +29,21 @@ if TYPE_CHECKING:
 _PLACE = (pa.field(IN, pa.string()), pa.field(AT, pa.int64()))
 """The columns with the place of a row: its file, and its index in the file."""
 
-_ASKED, _PATH, _PATTERN = "fk_asked_{}", "_fk_path", "*?[{"
-"""What DuckDB calls the wanted values and the path of a file; and the letters of a path that it takes for a pattern."""
+_KEYS, _PATH, _PATTERN = "fk_keys_{}", "_fk_path", "*?[{"
+"""The names in DuckDB of key values and of the path of a file; the letters of a path that it takes for a pattern."""
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """The wanted values of a column, each once and without nulls; and whether null is wanted, too."""
+class _KeyValues:
+    """The values of a key column that are searched for, each once, without nulls; and whether null is one of them."""
 
     array: pa.Array
     null: bool
 
     @classmethod
-    def of(cls, values: pa.ChunkedArray, kind: pa.DataType, *, nulls: bool) -> _Asked:
-        """Returns the values, converted to the type of the column; a null among them is wanted if `nulls` says so."""
-        array = values.cast(kind).unique().drop_null()
+    def of(cls, values: pa.ChunkedArray, dtype: pa.DataType, *, nulls: bool) -> _KeyValues:
+        """Returns the values, converted to the type of the column; a null among them counts if `nulls` is true."""
+        array = values.cast(dtype).unique().drop_null()
         return cls(array, nulls and values.null_count > 0)
 
     @cached_property
@@ -53,7 +53,7 @@ class _Asked:
         return list(values.take(pc.sort_indices(values)).to_pylist())
 
     def are_between(self, low: Any, high: Any) -> bool:
-        """Returns whether a wanted value is between two values, which may be such values."""
+        """Returns whether one of the values is between two values, or equal to one of these."""
         return bisect_left(self.ordered, low) < bisect_right(self.ordered, high)
 
 
@@ -62,20 +62,20 @@ class Search:
     """A search for rows through the files of a table.
 
     Attributes:
-        files: the files, which have at least the wanted rows.
-        wanted: the columns that are wanted.
+        files: the files, which have at least these rows.
+        columns: the columns to return.
         compared: the columns that are compared.
-        asked: per column, the wanted values.
-        within: ranges of wanted values.
+        keys: per key column, the values that a row may have.
+        within: ranges that the values of a row must be in.
         times: whether there may be dates or timestamps among the columns.
-        sizes: the limit for found rows.
-        placed: whether the places of the rows are wanted, too.
+        sizes: the limit for the rows that are returned.
+        placed: whether the places of the rows are returned, too.
     """
 
     files: PlainFiles
-    wanted: pa.Schema
+    columns: pa.Schema
     compared: pa.Schema
-    asked: Mapping[str, _Asked]
+    keys: Mapping[str, _KeyValues]
     within: Sequence[InRange]
     times: bool
     sizes: Sizes
@@ -98,15 +98,17 @@ class Search:
         if not {*columns} <= {*stored.names}:  # the version is from before a column was added
             return None
         schema = T.StructType([stored[name] for name in columns]).toNullable()
-        compared = T.StructType([stored[name] for name in (*keys, *[one.column for one in within])]).toNullable()
+        compared = T.StructType([stored[name] for name in (*keys, *[bounds.column for bounds in within])]).toNullable()
         if not all(is_alike(field.dataType, alike) for field in (*schema.fields, *compared.fields)):
             return None
         if not all(_is_comparable(field.dataType) for field in compared.fields):
             return None
-        kinds = to_arrow_schema(compared, timezone="UTC")
-        asked = {name: _Asked.of(values, kinds.field(name).type, nulls=placed) for name, values in keys.items()}
-        wanted = to_arrow_schema(schema, timezone="UTC")
-        return cls(files, wanted, kinds, asked, within, T.DateType in alike, sizes, placed)
+        dtypes = to_arrow_schema(compared, timezone="UTC")
+        key_values = {
+            name: _KeyValues.of(values, dtypes.field(name).type, nulls=placed) for name, values in keys.items()
+        }
+        requested = to_arrow_schema(schema, timezone="UTC")
+        return cls(files, requested, dtypes, key_values, within, T.DateType in alike, sizes, placed)
 
     def rows(self) -> pa.Table | None:
         """Returns the rows; None if Spark has to read them."""
@@ -118,33 +120,33 @@ class Search:
             return None
 
     def bytes(self) -> int:
-        """Returns the bytes that the search reads: the columns of row groups that may have wanted rows."""
+        """Returns the bytes that the search reads: the columns of row groups that may have such rows."""
         return sum(map(self._bytes_of, self.files.paths))
 
     @property
-    def _columns(self) -> pa.Schema:
-        """The columns of the rows that are found."""
-        return self.wanted.append(_PLACE[0]).append(_PLACE[1]) if self.placed else self.wanted
+    def _with_place(self) -> pa.Schema:
+        """The columns to return, and those of the place if `placed`."""
+        return self.columns.append(_PLACE[0]).append(_PLACE[1]) if self.placed else self.columns
 
     @property
     def _needed(self) -> list[str]:
         """The columns to read."""
-        return [*dict.fromkeys([*self.wanted.names, *self.compared.names])]
+        return [*dict.fromkeys([*self.columns.names, *self.compared.names])]
 
     def _rows(self) -> pa.Table | None:
         alike: dict[frozenset[str], list[str]] = {}
         for path in self.files.paths:
-            there, inexact = _columns_in(path)
-            if any(one in path for one in _PATTERN) or (self.times and not inexact.isdisjoint(self._needed)):
+            stored, inexact = _columns_in(path)
+            if any(sign in path for sign in _PATTERN) or (self.times and not inexact.isdisjoint(self._needed)):
                 return None
-            alike.setdefault(there.intersection(self._needed), []).append(path)
-        rows, size = [self._columns.empty_table()], 0
+            alike.setdefault(stored.intersection(self._needed), []).append(path)
+        rows, size = [self._with_place.empty_table()], 0
         with closing(_duckdb().cursor()) as cursor:
-            for place, (name, asked) in enumerate(self.asked.items()):
-                cursor.register(_ASKED.format(place), pa.table({name: asked.array}))
-            for there, paths in alike.items():
+            for place, (name, values) in enumerate(self.keys.items()):
+                cursor.register(_KEYS.format(place), pa.table({name: values.array}))
+            for stored, paths in alike.items():
                 deleted = {path: marked for path in paths if len(marked := self.files.deleted_in(path))}
-                for part in self._through(cursor, paths, there):
+                for part in self._through(cursor, paths, stored):
                     rows.append(self._typed(_living(part, deleted)))
                     size += rows[-1].nbytes
                     if size > self.sizes.found_bytes:
@@ -152,50 +154,52 @@ class Search:
         return pa.concat_tables(rows).combine_chunks()
 
     def _through(
-        self, cursor: duckdb.DuckDBPyConnection, paths: Sequence[str], there: Collection[str]
+        self, cursor: duckdb.DuckDBPyConnection, paths: Sequence[str], stored: Collection[str]
     ) -> Iterator[pa.Table]:
-        """Yields the wanted rows of files, in parts, each with its path and its index; deleted ones are among them.
+        """Yields the rows of files that meet the conditions, deleted ones too, in parts; with their paths and indices.
 
         Args:
-            cursor: of DuckDB, which knows the wanted values.
+            cursor: of DuckDB, in which the values of the keys are registered.
             paths: the files.
-            there: the columns that they have; others are null.
+            stored: the columns that they have; others are null.
         """
-        columns = [_name(one) for one in self.wanted.names if one in there]
+        columns = [_name(name) for name in self.columns.names if name in stored]
         files = ", ".join(map(_text, paths))
         rows = f"read_parquet([{files}], filename = '{_PATH}', file_row_number = true)"
-        conditions = [*self._conditions(there)] or ["TRUE"]
+        conditions = [*self._conditions(stored)] or ["TRUE"]
         sql = f"SELECT {', '.join((*columns, _PATH, f'file_row_number AS {AT}'))} FROM {rows}"
         for part in cursor.sql(f"{sql} WHERE {' AND '.join(conditions)}").to_arrow_reader(self.sizes.decoded_rows):
             yield pa.Table.from_batches([part])
 
-    def _conditions(self, there: Collection[str]) -> Iterator[str]:
-        """Yields what wanted rows meet, as DuckDB's SQL."""
-        for place, (name, asked) in enumerate(self.asked.items()):
-            if name not in there:
-                yield "TRUE" if asked.null else "FALSE"
+    def _conditions(self, stored: Collection[str]) -> Iterator[str]:
+        """Yields the conditions of the rows, as DuckDB's SQL."""
+        for place, (name, values) in enumerate(self.keys.items()):
+            if name not in stored:
+                yield "TRUE" if values.null else "FALSE"
                 continue
-            among = f"{_name(name)} IN (SELECT {_name(name)} FROM {_ASKED.format(place)})"
-            yield f"({among} OR {_name(name)} IS NULL)" if asked.null else among
-        for one in self.within:
-            column, kind = _name(one.column) if one.column in there else "NULL", self.compared.field(one.column).type
+            among = f"{_name(name)} IN (SELECT {_name(name)} FROM {_KEYS.format(place)})"
+            yield f"({among} OR {_name(name)} IS NULL)" if values.null else among
+        for bounds in self.within:
+            column = _name(bounds.column) if bounds.column in stored else "NULL"
+            dtype = self.compared.field(bounds.column).type
             yield f"{column} IS NOT NULL"
-            for sign, end in ((">=", one.low), ("<", one.high)):
+            for sign, end in ((">=", bounds.low), ("<", bounds.high)):
                 if end is not None:
-                    yield f"{column} {sign} {_constant(end, kind)}"
+                    yield f"{column} {sign} {_constant(end, dtype)}"
 
     def _typed(self, rows: pa.Table) -> pa.Table:
-        """Returns rows that were found with Spark's types."""
-        there = {*rows.column_names}
+        """Returns rows from DuckDB with Spark's types."""
+        present = {*rows.column_names}
         columns = [
-            rows[one.name].cast(one.type) if one.name in there else pa.nulls(len(rows), one.type) for one in self.wanted
+            rows[field.name].cast(field.type) if field.name in present else pa.nulls(len(rows), field.type)
+            for field in self.columns
         ]
-        found = pa.Table.from_arrays(columns, schema=self.wanted)
-        found.validate(full=True)  # a text may be none
+        typed = pa.Table.from_arrays(columns, schema=self.columns)
+        typed.validate(full=True)  # a text may be none
         if not self.placed:
-            return found
+            return typed
         names, at = pc.replace_substring_regex(rows[_PATH], ".*/", ""), rows[AT].cast(pa.int64())
-        return found.append_column(_PLACE[0], names).append_column(_PLACE[1], at)
+        return typed.append_column(_PLACE[0], names).append_column(_PLACE[1], at)
 
     def _bytes_of(self, path: str) -> int:
         metadata = pq.read_metadata(path)
@@ -210,17 +214,18 @@ class Search:
         )
 
     def _may_have(self, group: pq.RowGroupMetaData, places: Mapping[str, int]) -> bool:
-        """Returns whether a row group may have wanted rows, by the bounds of its columns, given their places."""
+        """Returns whether a row group may have such rows, by the bounds of its columns, given their places."""
         for name, place in places.items():
-            found = group.column(place).statistics
-            ends = ends_of(found, self.compared.field(name).type)
-            if ends is None or (name in self.asked and self.asked[name].null and has_nulls(found)):
+            statistics = group.column(place).statistics
+            ends = ends_of(statistics, self.compared.field(name).type)
+            if ends is None or (name in self.keys and self.keys[name].null and has_nulls(statistics)):
                 continue
-            if name in self.asked and not self.asked[name].are_between(*ends):
+            if name in self.keys and not self.keys[name].are_between(*ends):
                 return False
-            for one in self.within:
-                if one.column == name and (
-                    (one.low is not None and ends[1] < one.low) or (one.high is not None and ends[0] >= one.high)
+            for bounds in self.within:
+                if bounds.column == name and (
+                    (bounds.low is not None and ends[1] < bounds.low)
+                    or (bounds.high is not None and ends[0] >= bounds.high)
                 ):
                     return False
         return True
@@ -234,12 +239,12 @@ def _text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _constant(value: int, kind: pa.DataType) -> str:
+def _constant(value: int, dtype: pa.DataType) -> str:
     """Returns a number, or a timestamp by its microseconds since 1970, as DuckDB's SQL."""
-    if not pa.types.is_timestamp(kind):
+    if not pa.types.is_timestamp(dtype):
         return str(value)
     moment = f"make_timestamp({value})"
-    return moment if kind.tz is None else f"{moment}::TIMESTAMPTZ"
+    return moment if dtype.tz is None else f"{moment}::TIMESTAMPTZ"
 
 
 def _living(rows: pa.Table, deleted: Mapping[str, pa.Array]) -> pa.Table:
@@ -274,9 +279,9 @@ def _duckdb() -> duckdb.DuckDBPyConnection:
     return _duckdb_of(os.getpid())
 
 
-def _is_comparable(kind: T.DataType) -> bool:
+def _is_comparable(dtype: T.DataType) -> bool:
     """Returns whether Arrow and Spark compare values of a type alike: not floating-point numbers; nor dates.
 
     Python has dates of only 9,999 years.
     """
-    return not isinstance(kind, (T.FloatType, T.DoubleType, T.DateType, T.StructType))
+    return not isinstance(dtype, (T.FloatType, T.DoubleType, T.DateType, T.StructType))

@@ -75,8 +75,8 @@ class RunHistory:
 
     def was_rewritten(self, stage: str) -> bool:
         """Returns whether the partition of one of the batches in such a log was ever rewritten."""
-        here = {*self.known}
-        return any(batch in here for batch in self.generations(stage))
+        known = {*self.known}
+        return any(batch in known for batch in self.generations(stage))
 
     def is_finished(self, stage: str) -> bool:
         """Returns whether the counts of a stage match the stored rows: its last run for every batch succeeded."""
@@ -109,9 +109,9 @@ class RunHistory:
         own = self.counted if stage == self.stage else {}  # the run itself has counted, and is not finished
         return [
             batch
-            for batch, one in states.items()
-            if one.totals.get("truncates")
-            or (own[batch].get("truncates") if batch in own else one.attempts != one.successes)
+            for batch, state in states.items()
+            if state.totals.get("truncates")
+            or (own[batch].get("truncates") if batch in own else state.attempts != state.successes)
         ]
 
     def messages(self, stage: str) -> Messages:
@@ -140,7 +140,7 @@ class RunHistory:
     def has_every_row(self, stage: str) -> bool:
         """Returns whether every run of a stage that reads landing files succeeded, for any batch, without truncates."""
         states = [self.ledger.state(stage, batch) for batch in self.ledger.batches]
-        return not any(one.attempts != one.successes or one.totals.get("truncates") for one in states)
+        return not any(state.attempts != state.successes or state.totals.get("truncates") for state in states)
 
     def limit(self, check: str) -> int | None:
         """Returns the largest value of a check that needs no approval; None if the check never needs one."""

@@ -37,11 +37,11 @@ class KeyColumn:
     is_time: bool
 
     @classmethod
-    def of(cls, name: str, kind: pa.DataType) -> KeyColumn:
+    def of(cls, name: str, dtype: pa.DataType) -> KeyColumn:
         """Returns a column of a type."""
-        number, time, column = pt.is_integer(kind), pt.is_timestamp(kind), quote(name)
+        number, time, column = pt.is_integer(dtype), pt.is_timestamp(dtype), quote(name)
         compared = f"CAST({column} AS BIGINT)" if number else f"UNIX_MICROS({column})" if time else column
-        return cls(name, compared, "L" if pt.is_int64(kind) else "", number or time, time)
+        return cls(name, compared, "L" if pt.is_int64(dtype) else "", number or time, time)
 
     def among(self, values: Sequence[Any], sizes: Sizes) -> str:
         """SQL (BOOLEAN): the column has one of some values; of many values, at least one between them.
@@ -65,17 +65,17 @@ def structs(columns: Sequence[KeyColumn], keys: Sequence[tuple[Any, ...]], sizes
     """SQL (BOOLEAN): several columns together have the values of one of some keys, each a literal; many are one."""
     if len(keys) > sizes.listed_keys:
         return _structs_in_buckets(columns, keys, sizes.keys_per_bucket)
-    suffixes = ["L" if one.is_number else "" for one in columns]
+    suffixes = ["L" if column.is_number else "" for column in columns]
     literals = (", ".join(literal(v) + suffix for v, suffix in zip(key, suffixes, strict=True)) for key in keys)
-    compared = ", ".join(one.compared for one in columns)
-    return f"STRUCT({compared}) IN ({', '.join(f'STRUCT({one})' for one in literals)})"
+    compared = ", ".join(column.compared for column in columns)
+    return f"STRUCT({compared}) IN ({', '.join(f'STRUCT({values})' for values in literals)})"
 
 
 def _structs_in_buckets(columns: Sequence[KeyColumn], keys: Sequence[tuple[Any, ...]], per_bucket: int) -> str:
     """SQL (BOOLEAN): the same with all keys in one literal; the column with the most values decides the bucket."""
     by = max(range(len(columns)), key=lambda i: len({key[i] for key in keys}))
-    fields = ", ".join(f"k{i}: {'BIGINT' if one.is_number else 'STRING'}" for i, one in enumerate(columns))
-    key_sql = ", ".join(f"'k{i}', {one.compared}" for i, one in enumerate(columns))
+    fields = ", ".join(f"k{i}: {'BIGINT' if column.is_number else 'STRING'}" for i, column in enumerate(columns))
+    key_sql = ", ".join(f"'k{i}', {column.compared}" for i, column in enumerate(columns))
     rows = [{f"k{i}": value for i, value in enumerate(key)} for key in keys]
     element = f"STRUCT<{fields}>", f"NAMED_STRUCT({key_sql})"
     return _in_buckets(columns[by], [key[by] for key in keys], rows, element, per_bucket)
@@ -98,14 +98,14 @@ def _in_buckets(
         per_bucket: the number of elements per bucket.
     """
     buckets: list[list[Any]] = [[] for _ in range(_prime(len(elements) // per_bucket))]
-    for place, one in zip(places, elements, strict=True):
-        buckets[(place if column.is_number else crc32(place.encode())) % len(buckets)].append(one)
-    kind, of_row = element
+    for place, value in zip(places, elements, strict=True):
+        buckets[(place if column.is_number else crc32(place.encode())) % len(buckets)].append(value)
+    dtype, of_row = element
     number = column.compared if column.is_number else f"CRC32(CAST({column.compared} AS BINARY))"
     bucket = f"CAST(PMOD({number}, {len(buckets)}L) AS INT) + 1"
     # Without FAILFAST an unreadable array would become null, and the condition would match no row.
     array = text(json.dumps(buckets, ensure_ascii=False, separators=(",", ":")))
-    whole = f"FROM_JSON({array}, 'ARRAY<ARRAY<{kind}>>', MAP('mode', 'FAILFAST'))"
+    whole = f"FROM_JSON({array}, 'ARRAY<ARRAY<{dtype}>>', MAP('mode', 'FAILFAST'))"
     return f"ARRAY_CONTAINS(ELEMENT_AT({whole}, {bucket}), {of_row})"
 
 

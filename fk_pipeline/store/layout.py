@@ -23,10 +23,10 @@ class Layout:
         Raises:
             KeyError: there is no table of that name.
         """
-        found = self.table(name)
-        if found is None:
+        table = self.table(name)
+        if table is None:
             raise KeyError(name)
-        return found
+        return table
 
     def table(self, name: str) -> Table | None:
         """Returns a table by name; None if there is none of that name."""

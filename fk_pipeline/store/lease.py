@@ -65,8 +65,8 @@ def lease(
     if is_s3(home):
         from fk_pipeline.store.object_lease import object_lease
 
-        with object_lease(home, what, wait_seconds, expires_after, run_id) as held_there:
-            yield held_there
+        with object_lease(home, what, wait_seconds, expires_after, run_id) as object_check:
+            yield object_check
         return
     if "://" in home:
         yield lambda: None
@@ -80,9 +80,9 @@ def lease(
     if not taken:
         raise lease_taken(what, wait_seconds, _holder(held), str(file))
     token = held.token
-    mine = {"token": token, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time(), "run_id": run_id}
+    note = {"token": token, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time(), "run_id": run_id}
     with suppress(OSError):  # nothing depends on it
-        _note(held).write_text(json.dumps(mine))
+        _note(held).write_text(json.dumps(note))
 
     def check() -> None:
         owner = held.owner
@@ -133,12 +133,12 @@ def _take(held: SoftFileLease, wait_seconds: float) -> bool:
 
 def _holder(held: SoftFileLease) -> Holder | None:
     """Returns the holder of a lease from its file and the note that the holder wrote beside it; None if unknown."""
-    owner, told = held.owner, None
+    owner, holder = held.owner, None
     if owner is None:
         return None
     with suppress(OSError):
-        told = read_whole(_note(held), lambda said: Holder.of(said) if said["token"] == owner.token else None)
-    return told or Holder(owner.pid, owner.hostname)
+        holder = read_whole(_note(held), lambda note: Holder.of(note) if note["token"] == owner.token else None)
+    return holder or Holder(owner.pid, owner.hostname)
 
 
 def _note(held: SoftFileLease) -> Path:

@@ -68,6 +68,6 @@ class Limits:
 
 def sendable(table: Table, columns: Iterable[str], sizes: Sizes) -> int:
     """Returns the most keys of a table that are sent to it: an integer takes 16 bytes in memory, others about 200."""
-    kinds = dict(table.columns)
-    width = sum(16 if kinds[column].upper() in INTEGERS else 200 for column in columns)
+    dtypes = dict(table.columns)
+    width = sum(16 if dtypes[column].upper() in INTEGERS else 200 for column in columns)
     return sizes.sent_bytes // width

@@ -28,7 +28,7 @@ def read_here(files: PlainFiles, columns: Sequence[str], within: Within, sizes: 
 
     Args:
         files: files with at least these rows.
-        columns: the columns that are wanted.
+        columns: the columns to return.
         within: the batches.
         sizes: the limits for reading in the driver.
     """
@@ -51,8 +51,8 @@ def look_up(
 
     Args:
         files: files with at least these rows, written by a pipeline.
-        columns: the columns that are wanted.
-        keys: per key column, its wanted values.
+        columns: the columns to return.
+        keys: per key column, the values that a row may have.
         within: conditions on the batches or times of the rows.
         sizes: the limits for reading in the driver.
     """
@@ -78,8 +78,8 @@ def locate(files: PlainFiles, keys: pa.Table, sizes: Sizes) -> pa.Table | None:
         them, or if more than `Sizes.scanned_bytes` would have to be read.
     """
     try:
-        asked = {name: keys[name] for name in keys.column_names}
-        search = Search.of(files, keys.column_names, asked, [], ALIKE_IN_OURS, sizes, placed=True)
+        values = {name: keys[name] for name in keys.column_names}
+        search = Search.of(files, keys.column_names, values, [], ALIKE_IN_OURS, sizes, placed=True)
         if search is None or search.bytes() > sizes.scanned_bytes:
             return None
         return search.rows()
@@ -92,23 +92,23 @@ def greatest(files: PlainFiles, column: str) -> list[int] | None:
 
     Timestamps count in microseconds since 1970.
     """
-    kind = to_arrow_schema(T.StructType([T.StructType.fromJson(files.schema)[column]]), timezone="UTC").field(0).type
-    if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
+    dtype = to_arrow_schema(T.StructType([T.StructType.fromJson(files.schema)[column]]), timezone="UTC").field(0).type
+    if not (pa.types.is_integer(dtype) or pa.types.is_timestamp(dtype)):
         return None
-    found = []
+    values = []
     try:
         for path in files.paths:
             with pq.ParquetFile(path) as file:
                 if not is_exact(file.metadata, {column}):
                     return None
-                value = _greatest(file, column, kind, files.deleted_in(path))
-                found += [] if value is None else [value]
+                value = _greatest(file, column, dtype, files.deleted_in(path))
+                values += [] if value is None else [value]
     except DAMAGED:
         return None
-    return found
+    return values
 
 
-def _greatest(file: pq.ParquetFile, column: str, kind: pa.DataType, marked: pa.Array) -> int | None:
+def _greatest(file: pq.ParquetFile, column: str, dtype: pa.DataType, marked: pa.Array) -> int | None:
     """Returns the greatest value of a column in the rows of a file that are not deleted; reads few row groups."""
     if column not in file.schema_arrow.names:
         return None
@@ -116,7 +116,7 @@ def _greatest(file: pq.ParquetFile, column: str, kind: pa.DataType, marked: pa.A
     groups, start = [], 0
     for number in range(file.num_row_groups):
         group = file.metadata.row_group(number)
-        ends = None if place is None else ends_of(group.column(place).statistics, kind)
+        ends = None if place is None else ends_of(group.column(place).statistics, dtype)
         groups.append((ends is None, 0 if ends is None else ends[1], number, start))
         start += group.num_rows
     best: int | None = None
@@ -124,12 +124,12 @@ def _greatest(file: pq.ParquetFile, column: str, kind: pa.DataType, marked: pa.A
     for unknown, most, number, start in sorted(groups, reverse=True):
         if best is not None and not unknown and most <= best:
             break
-        values = numbered(file.read_row_group(number, columns=[column], use_threads=False)[column].cast(kind))
-        here = deleted[bisect_left(deleted, start) : bisect_left(deleted, start + len(values))]
+        values = numbered(file.read_row_group(number, columns=[column], use_threads=False)[column].cast(dtype))
+        in_group = deleted[bisect_left(deleted, start) : bisect_left(deleted, start + len(values))]
         keep = [True] * len(values)
-        for at in here:
+        for at in in_group:
             keep[at - start] = False
-        top = pc.max(values.filter(pa.array(keep)) if here else values).as_py()
+        top = pc.max(values.filter(pa.array(keep)) if in_group else values).as_py()
         best = top if best is None or (top is not None and top > best) else best
     return best
 
@@ -155,14 +155,14 @@ def renamed(keys: pa.Table, columns: Mapping[str, str]) -> pa.Table:
 
 def having(rows: pa.Table, keys: pa.Table) -> pa.Table:
     """Returns the rows that have one of some keys, given as columns of the rows; a null equals nothing, as in SQL."""
-    found = _places(rows, keys)
-    return rows if len(found) == len(rows) else rows.take(found.sort())
+    places = _places(rows, keys)
+    return rows if len(places) == len(rows) else rows.take(places.sort())
 
 
 def lacking(rows: pa.Table, keys: pa.Table) -> pa.Table:
     """Returns the rows that have none of some keys (`having`)."""
-    found = _places(rows, keys)
-    return rows.filter(pc.invert(pc.is_in(pa.array(range(len(rows)), pa.int64()), found))) if len(found) else rows
+    places = _places(rows, keys)
+    return rows.filter(pc.invert(pc.is_in(pa.array(range(len(rows)), pa.int64()), places))) if len(places) else rows
 
 
 def _places(rows: pa.Table, keys: pa.Table) -> pa.Array:
@@ -170,5 +170,5 @@ def _places(rows: pa.Table, keys: pa.Table) -> pa.Array:
     place = "_fk_place"
     of_keys = rows.select(keys.column_names)
     numbered = of_keys.append_column(place, pa.array(range(len(rows)), pa.int64()))
-    found = numbered.join(keys.cast(of_keys.schema), keys.column_names, join_type="left semi", use_threads=False)
-    return found[place].combine_chunks()
+    matches = numbered.join(keys.cast(of_keys.schema), keys.column_names, join_type="left semi", use_threads=False)
+    return matches[place].combine_chunks()

@@ -45,26 +45,25 @@ def used_columns(table: DeltaTable) -> tuple[dict[str, list[Any]], frozenset[str
 
     Returns:
         Per name one value per file, of timestamps microseconds since 1970: Python may have no date for them. Partition
-        columns are after `PARTITION`. And the
-        columns with timestamps, whose bounds count only as far as `Times` tells.
+        columns are after `PARTITION`. And the columns with timestamps, whose bounds count only as far as `Times` tells.
     """
     actions = pa.RecordBatchReader.from_stream(table.get_add_actions(flatten=True)).read_all()  # pa.table loads pandas
-    found: dict[str, list[Any]] = {}
+    columns: dict[str, list[Any]] = {}
     times = set()
     for name in actions.column_names:
-        values, kind = actions[name], actions.schema.field(name).type
+        values, dtype = actions[name], actions.schema.field(name).type
         if name in ("path", "num_records", "size_bytes") or name.startswith(("null_count.", PARTITION)):
-            found[name] = values.to_pylist()
+            columns[name] = values.to_pylist()
         elif not name.startswith(("min.", "max.")):
             continue
-        elif pa.types.is_integer(kind):
-            found[name] = values.to_pylist()
-        elif pa.types.is_string(kind) or pa.types.is_large_string(kind):
-            found[name] = [None if text is None or NO_TEXT in text else text for text in values.to_pylist()]
-        elif pa.types.is_timestamp(kind):
-            found[name] = values.cast(pa.timestamp("us", kind.tz)).cast(pa.int64()).to_pylist()
+        elif pa.types.is_integer(dtype):
+            columns[name] = values.to_pylist()
+        elif pa.types.is_string(dtype) or pa.types.is_large_string(dtype):
+            columns[name] = [None if text is None or NO_TEXT in text else text for text in values.to_pylist()]
+        elif pa.types.is_timestamp(dtype):
+            columns[name] = values.cast(pa.timestamp("us", dtype.tz)).cast(pa.int64()).to_pylist()
             times.add(name.split(".", 1)[1])
-    return found, frozenset(times)
+    return columns, frozenset(times)
 
 
 class Times:
@@ -76,24 +75,24 @@ class Times:
 
     def __init__(self, path: str, since: int) -> None:
         """Takes the folder or URI of the table, and the version at which delta-rs began with the last checkpoint."""
-        self._path, self._since, self._asked, self._count = path, since, -1, True
+        self._path, self._since, self._version, self._count = path, since, -1, True
         self._exact: set[str] = set()
 
     def count(self, version: int) -> bool:
         """Returns whether they count, at a version that delta-rs reached by new commits, and maybe new checkpoints.
 
-        Once they do not, they do not until the log is read anew: nobody knows which checkpoints delta-rs has used.
+        Once they do not, they do not until the log is read again: nobody knows which checkpoints delta-rs has used.
         """
-        if self._count and self._asked != version:
-            self._count, self._asked = self._are_exact(version), version
+        if self._count and self._version != version:
+            self._count, self._version = self._are_exact(version), version
         return self._count
 
     def _are_exact(self, version: int) -> bool:
         fs, log = storage.filesystem(f"{self._path}/_delta_log")
         try:
-            found = _checkpoints(fs, log)
-            first = max((number for number in found if number <= self._since), default=-1)
-            files = {file for number, some in found.items() if first <= number <= version for file in some}
+            checkpoints = _checkpoints(fs, log)
+            first = max((number for number in checkpoints if number <= self._since), default=-1)
+            files = {file for number, some in checkpoints.items() if first <= number <= version for file in some}
             new = files - self._exact
             if _UNKNOWN in new or not all(_has_exact_times(fs, file) for file in new):
                 return False
@@ -106,7 +105,7 @@ class Times:
 def _checkpoints(fs: Any, log: str) -> dict[int, list[str]]:
     """Returns the Parquet files of all complete checkpoints of a log, by version; `_UNKNOWN` for one of other files."""
     names = [file.rsplit("/", 1)[1] for file in fs.ls(log, detail=False)]
-    found: dict[int, list[str]] = {}
+    checkpoints: dict[int, list[str]] = {}
     parts: dict[tuple[int, int], list[str]] = {}
     second: set[int] = set()
     for match in filter(None, map(_CHECKPOINT.fullmatch, names)):
@@ -116,14 +115,14 @@ def _checkpoints(fs: Any, log: str) -> dict[int, list[str]]:
         elif match[3]:
             parts.setdefault((version, int(match[3])), []).append(f"{log}/{match[0]}")
         else:
-            found.setdefault(version, []).append(f"{log}/{match[0]}")
+            checkpoints.setdefault(version, []).append(f"{log}/{match[0]}")
     for (version, number), files in parts.items():
         if len(files) == number:
-            found.setdefault(version, []).extend(files)
+            checkpoints.setdefault(version, []).extend(files)
     beside = list(_sidecars(fs, log)) if second else []
     for version in second:
-        found.setdefault(version, []).extend([file for number, file in beside if number == version] or [_UNKNOWN])
-    return found
+        checkpoints.setdefault(version, []).extend([file for number, file in beside if number == version] or [_UNKNOWN])
+    return checkpoints
 
 
 def _sidecars(fs: Any, log: str) -> Iterator[tuple[int, str]]:
@@ -140,9 +139,9 @@ def _has_exact_times(fs: Any, file: str) -> bool:
     with fs.open(file) as opened:
         metadata = pq.read_metadata(opened)
     stored = [metadata.schema.column(i) for i in range(len(metadata.schema))]
-    bounds = [one for one in stored if one.path.startswith(_BOUND)]
-    if any(one.physical_type == "INT96" for one in bounds):
+    bounds = [column for column in stored if column.path.startswith(_BOUND)]
+    if any(column.physical_type == "INT96" for column in bounds):
         return False
-    times = [one.logical_type.to_json() for one in bounds if one.logical_type.type == "TIMESTAMP"]
+    times = [column.logical_type.to_json() for column in bounds if column.logical_type.type == "TIMESTAMP"]
     by_spark = metadata.created_by.startswith(_OF_SPARK)
-    return not times or (by_spark and all('"microseconds"' in kind for kind in times))
+    return not times or (by_spark and all('"microseconds"' in logical_type for logical_type in times))

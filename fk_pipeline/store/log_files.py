@@ -40,7 +40,7 @@ def added_files(path: str, version: int) -> dict[str, Action] | None:
     start = max((int(match[1]) for match in names if int(match[1]) <= version), default=-1)
     files: dict[str, Action] = {}
     if start >= 0:
-        files = {one["path"]: one for one in _of_checkpoint(log / f"{start:020d}.checkpoint.parquet")}
+        files = {file["path"]: file for file in _of_checkpoint(log / f"{start:020d}.checkpoint.parquet")}
     try:
         for number in range(start + 1, version + 1):
             apply(files, _actions(log / f"{number:020d}.json"))
@@ -57,7 +57,7 @@ def apply(files: dict[str, Action], actions: Iterable[Action]) -> None:
             added.append(action["add"])
         elif "remove" in action:
             files.pop(action["remove"]["path"], None)
-    files.update((one["path"], one) for one in added)  # a file that gets a deletion vector is removed and added
+    files.update((file["path"], file) for file in added)  # a file that gets a deletion vector is removed and added
 
 
 def _actions(commit: Path) -> Iterator[Action]:
@@ -69,8 +69,8 @@ def _actions(commit: Path) -> Iterator[Action]:
 
 def _of_checkpoint(path: Path) -> Iterator[Action]:
     added = pq.read_table(path, columns=["add"])["add"].drop_null().combine_chunks()
-    kept = [name for name in FIELDS if added.type.get_field_index(name) >= 0]
-    for row in pa.table({name: added.field(name) for name in kept}).to_pylist():
+    names = [name for name in FIELDS if added.type.get_field_index(name) >= 0]
+    for row in pa.table({name: added.field(name) for name in names}).to_pylist():
         yield {name: _plain(name, value) for name, value in row.items() if value is not None}
 
 

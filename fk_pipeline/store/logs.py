@@ -253,7 +253,7 @@ class DeltaLogs:
         stored = self._version(path, table)
         names, counts, vectors = stored.files["path"], _counts(stored.files), stored.deleted or {}
 
-        def wanted(i: int) -> bool:
+        def may_match(i: int) -> bool:
             def bounds(column: str) -> tuple[Any, ...] | None:
                 if stored.has_only_nulls(column, i):
                     return ()
@@ -264,7 +264,7 @@ class DeltaLogs:
 
             return all(condition.may_meet(bounds) for condition in where)
 
-        chosen = [i for i in range(len(names)) if wanted(i)]
+        chosen = [i for i in range(len(names)) if may_match(i)]
         if len(chosen) > at_most:
             return None
         deleted = {name: vectors[name] for i in chosen if len(vectors.get(name := names[i], ()))}
@@ -292,7 +292,7 @@ class DeltaLogs:
         values = [stored.files.get(f"{PARTITION}{column}") for column in columns]
         if any("://" in name or name.startswith("/") for name in names) or not all(isinstance(v, list) for v in values):
             raise LeftToSpark("the table has files in other places")
-        found = []
+        files = []
         for i, (name, rows, size) in enumerate(
             zip(names, _counts(stored.files), stored.files["size_bytes"], strict=True)
         ):
@@ -300,8 +300,8 @@ class DeltaLogs:
             if "://" not in path and (not Path(file).exists() or Path(file).stat().st_size != size):
                 raise LeftToSpark("a file of the table is not the one in its log")
             parts = {column: value[i] for column, value in zip(columns, values, strict=True) if value is not None}
-            found.append(StoredFile(file, rows, size, stored.deleted.get(name.rsplit("/", 1)[-1], UNMARKED), parts))
-        return found
+            files.append(StoredFile(file, rows, size, stored.deleted.get(name.rsplit("/", 1)[-1], UNMARKED), parts))
+        return files
 
     def _version(self, path: str, table: DeltaTable) -> _Version:
         known = self._versions.get(path)
@@ -314,11 +314,11 @@ class DeltaLogs:
 
 def _expect(path: str, file: str, logged: int) -> None:
     try:
-        found = Path(file).stat().st_size
+        size = Path(file).stat().st_size
     except FileNotFoundError:
         raise DamagedTableError(Damage(Path(path).name, file, "is gone")) from None
-    if found != logged:
-        raise DamagedTableError(Damage(Path(path).name, file, other_size(found, logged)))
+    if size != logged:
+        raise DamagedTableError(Damage(Path(path).name, file, other_size(size, logged)))
 
 
 def _counts(files: dict[str, list[Any]]) -> list[int]:
@@ -334,13 +334,13 @@ def _deleted(table: DeltaTable) -> dict[str, pa.Array] | None:
         return None
     import pyarrow.compute as pc  # takes half as long to load as the rest of pyarrow, and most tables do not need it
 
-    found = {}
+    deleted = {}
     for batch in table.deletion_vectors():
-        kept = pa.record_batch(batch)
-        for uri, keep in zip(kept["filepath"].to_pylist(), kept["selection_vector"], strict=True):
+        vectors = pa.record_batch(batch)
+        for uri, keep in zip(vectors["filepath"].to_pylist(), vectors["selection_vector"], strict=True):
             rows = pc.indices_nonzero(pc.invert(keep.values)).cast(pa.int64())
-            found[uri.rsplit("/", 1)[1]] = rows
-    return found
+            deleted[uri.rsplit("/", 1)[1]] = rows
+    return deleted
 
 
 def _look(path: str, version: int) -> tuple[Mark | None, bool]:
@@ -356,10 +356,10 @@ def _look(path: str, version: int) -> tuple[Mark | None, bool]:
     if "://" in path:
         return None, True
     try:
-        found = Path(commit).stat()
+        status = Path(commit).stat()
     except FileNotFoundError:
         return None, True
-    return (found.st_ino, found.st_mtime_ns), Path(following).exists()
+    return (status.st_ino, status.st_mtime_ns), Path(following).exists()
 
 
 def _look_into_s3(commit: str, following: str) -> tuple[str | None, bool]:
@@ -369,5 +369,5 @@ def _look_into_s3(commit: str, following: str) -> tuple[str | None, bool]:
     answer = ask_s3("list_objects_v2", f"{folder}/", StartAfter=just_before, MaxKeys=1000)
     if isinstance(answer, Refusal) or answer["IsTruncated"]:
         return None, True
-    found = {one["Key"].rsplit("/", 1)[1]: one["ETag"] for one in answer.get("Contents", ())}
-    return found.get(name), following.rsplit("/", 1)[1] in found
+    tags = {entry["Key"].rsplit("/", 1)[1]: entry["ETag"] for entry in answer.get("Contents", ())}
+    return tags.get(name), following.rsplit("/", 1)[1] in tags

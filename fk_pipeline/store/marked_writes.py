@@ -55,41 +55,41 @@ def nothing() -> Merge:
     return Merge(pa.table({IN: pa.array([], pa.string()), AT: pa.array([], pa.int64())}), pa.table({}), {})
 
 
-def merge_of(rows: pa.Table, found: pa.Table, table: Table, columns: pa.Schema, *, delete_when: str | None) -> Merge:
+def merge_of(rows: pa.Table, stored: pa.Table, table: Table, columns: pa.Schema, *, delete_when: str | None) -> Merge:
     """Returns what a merge changes.
 
     Args:
         rows: the columns of the table and `delete_when`; one row per key.
-        found: the keys and places of the rows of the table with these keys, and maybe others.
+        stored: the keys and places of the rows of the table with these keys, and maybe others.
         table: the table; its keys identify a row, and a null in a key equals null.
         columns: the columns of the table as Arrow's.
         delete_when: a BOOLEAN column of `rows`, never null; a row in which it is true is removed from the table.
     """
-    old, new = _same_key(found, rows, table.keys)
+    old, new = _same_key(stored, rows, table.keys)
     gone = pa.repeat(False, len(rows)) if delete_when is None else rows[delete_when]
     added = rows.filter(pc.invert(gone)).select(table.names).cast(columns)
     deleted = pc.sum(gone.take(new)).as_py() or 0
     updated = len(new) - deleted
     counts = {"Inserted": len(added) - updated, "Updated": updated, "Deleted": deleted}
-    places = found.take(old).select([IN, AT])
+    places = stored.take(old).select([IN, AT])
     return Merge(places, added, {f"numTargetRows{name}": number for name, number in counts.items()})
 
 
-def _same_key(found: pa.Table, rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Array, pa.Array]:
-    """Returns the pairs of a found row and a row with the same key: the indices of both."""
+def _same_key(stored: pa.Table, rows: pa.Table, keys: Sequence[str]) -> tuple[pa.Array, pa.Array]:
+    """Returns the pairs of a stored row and a row with the same key: the indices of both."""
     old, new = "_fk_old", "_fk_new"
-    kinds = found.select(keys).schema
+    schema = stored.select(keys).schema
 
-    def numbered(one: pa.Table, name: str, other: str) -> pa.Table:
-        there, absent = pa.array(range(len(one)), pa.int64()), pa.nulls(len(one), pa.int64())
-        return one.select(keys).cast(kinds).append_column(name, there).append_column(other, absent)
+    def numbered(table: pa.Table, name: str, other: str) -> pa.Table:
+        numbers, absent = pa.array(range(len(table)), pa.int64()), pa.nulls(len(table), pa.int64())
+        return table.select(keys).cast(schema).append_column(name, numbers).append_column(other, absent)
 
     # A join would not take null as equal to null; a group does. A row that the table has twice is in two pairs.
-    both = pa.concat_tables([numbered(found, old, new), numbered(rows, new, old).select([*keys, old, new])])
+    both = pa.concat_tables([numbered(stored, old, new), numbered(rows, new, old).select([*keys, old, new])])
     per_key = both.group_by([*keys], use_threads=False).aggregate([(old, "list"), (new, "max")])
     per_key = per_key.filter(pc.is_valid(per_key[f"{new}_max"])).combine_chunks()
-    lists, mine = per_key[f"{old}_list"].combine_chunks(), per_key[f"{new}_max"].combine_chunks()
-    pairs = pa.table({old: pc.list_flatten(lists), new: mine.take(pc.list_parent_indices(lists))})
+    lists, new_places = per_key[f"{old}_list"].combine_chunks(), per_key[f"{new}_max"].combine_chunks()
+    pairs = pa.table({old: pc.list_flatten(lists), new: new_places.take(pc.list_parent_indices(lists))})
     pairs = pairs.filter(pc.is_valid(pairs[old]))
     return pairs[old].combine_chunks(), pairs[new].combine_chunks()
 
@@ -131,8 +131,8 @@ class MarkedWriter:
         for name in marked:
             actions.append({"remove": _removed(files[name], now)})
             if name in vectors_at:
-                kept = files[name] | {"dataChange": True, "deletionVector": vectors_at[name]}
-                actions.append({"add": kept | {"stats": _with_loose_bounds(files[name]["stats"])}})
+                file = files[name] | {"dataChange": True, "deletionVector": vectors_at[name]}
+                actions.append({"add": file | {"stats": _with_loose_bounds(files[name]["stats"])}})
         size = 0
         if len(merge.added):
             name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
@@ -176,7 +176,7 @@ class MarkedWriter:
             path,
             row_group_size=self._sizes.rows_per_group,
             compression="snappy",
-            write_statistics=[one.name for one in rows.schema if not pa.types.is_floating(one.type)],
+            write_statistics=[column.name for column in rows.schema if not pa.types.is_floating(column.type)],
             store_decimal_as_integer=True,
         )
         return {"path": name, "partitionValues": {}, "size": path.stat().st_size}
@@ -190,14 +190,16 @@ def _by_file(places: pa.Table) -> dict[str, BitMap64]:
 
 def _removed(file: Action, now: int) -> Action:
     """Returns the `remove` action of a file, with the deletion vector that it had: the two identify it."""
-    kept = {name: file[name] for name in ("path", "partitionValues", "size", "tags", "deletionVector") if name in file}
-    return kept | {"deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}
+    fields = {
+        name: file[name] for name in ("path", "partitionValues", "size", "tags", "deletionVector") if name in file
+    }
+    return fields | {"deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}
 
 
 def _rows(file: Action) -> int | None:
     """Returns the number of rows of a file, deleted ones included; None if the log does not tell it."""
-    found = json.loads(file.get("stats") or "{}").get("numRecords")
-    return found if isinstance(found, int) else None
+    number = json.loads(file.get("stats") or "{}").get("numRecords")
+    return number if isinstance(number, int) else None
 
 
 def _with_loose_bounds(stats: str) -> str:
@@ -235,7 +237,7 @@ def _commit(folder: Path, version: int, actions: Sequence[Action]) -> None:
     """
     log = folder / "_delta_log"
     written = log / f".{uuid.uuid4()}.json.tmp"
-    written.write_text("".join(f"{_as_json(one)}\n" for one in actions))
+    written.write_text("".join(f"{_as_json(action)}\n" for action in actions))
     try:
         os.link(written, log / f"{version:020d}.json")  # fails if the file exists, in one step
     except FileExistsError:

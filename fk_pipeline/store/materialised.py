@@ -52,23 +52,23 @@ class Materialised:
         return self._frame() if callable(self._frame) else self._frame
 
     @classmethod
-    def of(cls, frame: DataFrame, at_most: int | None, few: int) -> Materialised:
+    def of(cls, frame: DataFrame, at_most: int | None, driver_limit: int) -> Materialised:
         """Computes a frame.
 
         Args:
             frame: the frame.
             at_most: an upper bound of its rows; None: find out by computing the frame.
-            few: the most rows that are brought to the driver.
+            driver_limit: the most rows that are brought to the driver.
         """
-        if at_most is None or at_most <= few:
-            wanted, schema = _nullable(frame)
-            rows = (wanted.limit(max(0, few + 1)) if at_most is None else wanted).toArrow()
-            if at_most is not None or len(rows) <= few:
+        if at_most is None or at_most <= driver_limit:
+            nullable, schema = _nullable(frame)
+            rows = (nullable.limit(max(0, driver_limit + 1)) if at_most is None else nullable).toArrow()
+            if at_most is not None or len(rows) <= driver_limit:
                 session = frame.sparkSession
                 return cls(lambda: session.createDataFrame(rows, schema), local=rows)
-        kept = cls(frame.persist(), UNKNOWN if at_most is None else at_most, cached=True)
-        kept._persisted = kept.frame
-        return kept
+        cached = cls(frame.persist(), UNKNOWN if at_most is None else at_most, cached=True)
+        cached._persisted = cached.frame
+        return cached
 
     def counts(self, batch: str, *names: str) -> dict[int, dict[tuple[Any, ...], int]]:
         """Returns, per batch, the number of rows for every combination of values of some columns."""

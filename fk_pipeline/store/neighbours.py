@@ -20,8 +20,8 @@ def neighbours(spec: PipelineSpec) -> list[str]:
 def never_run(spec: PipelineSpec) -> str:
     """Returns the sentence for a pipeline that never started a stage; it names the other pipelines in the warehouse."""
     others = neighbours(spec)
-    here = f"; other pipelines here: {', '.join(others)}" if others else ""
-    return f"nothing was ever run in {spec.location(spec.warehouse)} as pipeline {spec.name}{here}"
+    suffix = f"; other pipelines here: {', '.join(others)}" if others else ""
+    return f"nothing was ever run in {spec.location(spec.warehouse)} as pipeline {spec.name}{suffix}"
 
 
 def refuse_never_run(spec: PipelineSpec, ledger: Ledger) -> None:

@@ -56,15 +56,15 @@ class Content:
     lasts: float
 
     @classmethod
-    def of(cls, said: dict[str, Any]) -> Content:
+    def of(cls, content: dict[str, Any]) -> Content:
         """Returns the content from the fields of the object.
 
         Raises:
             KeyError, TypeError: they are not those of a lease.
         """
-        if not isinstance(said["holder"], dict | None) or not isinstance(said["lasts"], int | float):
+        if not isinstance(content["holder"], dict | None) or not isinstance(content["lasts"], int | float):
             raise TypeError("no lease")
-        return cls(**said)
+        return cls(**content)
 
 
 _UNKNOWN = Content({}, "", 0, 0.0)
@@ -188,31 +188,31 @@ def object_lease(
 
 def _holder(file: LeaseObject) -> Holder | None:
     with suppress(StorageError, KeyError):
-        found = file.read()
-        return None if found is None or found[0].holder is None else Holder.of(found[0].holder)
+        stored = file.read()
+        return None if stored is None or stored[0].holder is None else Holder.of(stored[0].holder)
     return None
 
 
 def _acquired(file: LeaseObject, what: str, wait_seconds: float, expires_after: float, run_id: str) -> _Held:
     me = ProcessIdentity.of().as_json() | {"since": time.time(), "run_id": run_id}
-    mine = Content(me, uuid.uuid4().hex, 0, expires_after)
+    own = Content(me, uuid.uuid4().hex, 0, expires_after)
     deadline = time.monotonic() + wait_seconds
     seen, since = "", 0.0
     while True:
-        found = file.read()
-        if found is None:
+        stored = file.read()
+        if stored is None:
             free, tag = True, None
         else:
-            content, tag = found
+            content, tag = stored
             if tag != seen:
                 seen, since = tag, time.monotonic()
             silent = time.monotonic() - since
             free = content.holder is None or silent >= max(content.lasts, expires_after)
             free = free or (silent >= AFTERLIFE_SECONDS and _is_dead(content.holder))
         if free:
-            written = file.write(mine, tag)
+            written = file.write(own, tag)
             if written is not None:
-                return _Held(file, mine, written)
+                return _Held(file, own, written)
         left = deadline - time.monotonic()
         if left <= 0:
             raise lease_taken(what, wait_seconds, _holder(file), file.url)

@@ -40,7 +40,7 @@ class Choice:
 
 def choose(
     stage: StageDef,
-    wanted: Strategy,
+    declared: Strategy,
     changes: int | None,
     rows: int,
     *,
@@ -53,7 +53,7 @@ def choose(
 
     Args:
         stage: the stage.
-        wanted: the strategy in the pipeline file.
+        declared: the strategy in the pipeline file.
         changes: an upper bound of the rows that the run changes or looks up; None if that is not known before.
         rows: the number of rows of the table in which they are looked up; 0 if nothing is stored yet.
         indexed: whether the index that the stage needs exists.
@@ -71,8 +71,8 @@ def choose(
         return Choice(FULL, f"a {stage.looks_up_in.replace('_', ' ')} of {rows:,} rows is joined whole")
     if stage.index and changes is None:
         return Choice(FULL, "how much changes is not known before: both tables are joined whole")
-    if wanted != AUTO:
-        return Choice(wanted, "the pipeline file says so")
+    if declared != AUTO:
+        return Choice(declared, "the pipeline file says so")
     if changes is None:
         return Choice(INCREMENTAL, "how much changes is not known before")
     share = f"{changes:,} of {rows:,} rows"
@@ -96,7 +96,7 @@ class Planner(Limits):
         versions: Mapping[str, int],
         batches: BatchRange,
         stage: StageDef,
-        wanted: Strategy,
+        declared: Strategy,
         *,
         isolating: bool,
     ) -> None:
@@ -108,11 +108,11 @@ class Planner(Limits):
             versions: per table that was read so far, its version.
             batches: the batches of the run.
             stage: the stage.
-            wanted: the strategy in the pipeline file.
+            declared: the strategy in the pipeline file.
             isolating: whether row-error isolation is on.
         """
         super().__init__(stored, tables, versions, batches)
-        self._stage, self._wanted, self._isolating = stage, wanted, isolating
+        self._stage, self._declared, self._isolating = stage, declared, isolating
         self.choice = choose(stage, AUTO, None, 0) if stage.full_share is None else None
 
     def lookup_limit(self, changes: int, name: str) -> int:
@@ -125,7 +125,7 @@ class Planner(Limits):
         rows = stored.rows([table])
         self.choice = choose(
             stage,
-            self._wanted,
+            self._declared,
             None if changes >= UNKNOWN else changes,
             rows,
             indexed=bool(stage.index) and bool(stored.rows([self._tables[stage.index]])),

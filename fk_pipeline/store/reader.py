@@ -128,15 +128,15 @@ class TableReader:
         version = self.versions.get(name, ABSENT)
         if version == ABSENT:
             return None
-        found_here = self.warehouse.greatest(self._tables[name], version, column)
-        if found_here is not None:
-            return max(found_here, default=None)
+        values = self.warehouse.greatest(self._tables[name], version, column)
+        if values is not None:
+            return max(values, default=None)
         floor = self.warehouse.logs.floor(self.warehouse.path(name), version, column)
         rows = self.in_range(name, column, floor, None)
-        kind = dict(self._tables[name].columns)[column].upper()
-        value = f"UNIX_MICROS({quote(column)})" if kind == "TIMESTAMP" else quote(column)
-        found = rows.selectExpr(f"{value} AS value").agg(F.max("value")).first()
-        return None if found is None or found[0] is None else int(found[0])
+        dtype = dict(self._tables[name].columns)[column].upper()
+        value = f"UNIX_MICROS({quote(column)})" if dtype == "TIMESTAMP" else quote(column)
+        row = rows.selectExpr(f"{value} AS value").agg(F.max("value")).first()
+        return None if row is None or row[0] is None else int(row[0])
 
     def within(self, column: str) -> list[Within]:
         """Returns the condition that a column is in the batches, as a list; empty if the reader is for all batches."""
@@ -164,8 +164,8 @@ class TableReader:
         rows = self._looked_up(table, keys, columns, where, names)
         if rows is None:
             return self._scan(table, keys, columns, where).select(*map(quote, names))
-        few = len(rows) <= self.limits.in_driver
-        return self.frames.in_hand(rows, table, names) if few else self.frames.frame_of(rows, table, names)
+        small = len(rows) <= self.limits.in_driver
+        return self.frames.in_hand(rows, table, names) if small else self.frames.frame_of(rows, table, names)
 
     def through_index(
         self,
@@ -186,8 +186,8 @@ class TableReader:
             needed: the columns to return besides the keys of the state.
             narrow: function that returns those rows of the index that count, of its rows with the keys or more.
         """
-        found = self.with_keys(index, keys, columns)
-        pairs = self.frames.cached(found if narrow is None else narrow(found), None)
+        entries = self.with_keys(index, keys, columns)
+        pairs = self.frames.cached(entries if narrow is None else narrow(entries), None)
         if pairs.local is None:
             names = [*dict.fromkeys([*self._tables[name].keys, *needed])]
             if not {*columns} <= {*self._tables[name].names}:  # only the index has them
@@ -205,11 +205,11 @@ class TableReader:
         """Returns the rows of `with_keys`, found by Spark."""
         if keys.at_most > sendable(table, columns, self.warehouse.sizes):
             return self.read(table.name, where)
-        wanted = F.broadcast(keys_as(keys.frame, columns))
+        key_rows = F.broadcast(keys_as(keys.frame, columns))
         if keys.local is None:
-            return self.read(table.name, where).join(wanted, list(columns), "left_semi")
+            return self.read(table.name, where).join(key_rows, list(columns), "left_semi")
         rows = self.read(table.name, [*where, *self.key_filter(table, keys.local, columns)])
-        return F.broadcast(rows.join(wanted, list(columns), "left_semi"))
+        return F.broadcast(rows.join(key_rows, list(columns), "left_semi"))
 
     def exactly(self, name: str, keys: RowSet, columns: Mapping[str, str], needed: Sequence[str] = ()) -> Materialised:
         """Returns the rows of a table with some keys, and no others, computed once.
@@ -224,16 +224,16 @@ class TableReader:
         names = [*dict.fromkeys([*columns, *needed])] if needed else table.names
         rows = self._looked_up(table, keys, columns, (), names)
         if rows is not None and len(rows) <= self.limits.in_driver:
-            wanted = keys.values([*dict.fromkeys(columns.values())])
-            assert wanted is not None
-            rows = having(rows, renamed(wanted, columns))
+            values = keys.values([*dict.fromkeys(columns.values())])
+            assert values is not None
+            rows = having(rows, renamed(values, columns))
             return Materialised(lambda: self.frames.frame_of(rows, table, names), local=rows)
-        found = (
+        candidates = (
             self.with_keys(name, keys, columns, needed=needed)
             if rows is None
             else self.frames.frame_of(rows, table, names)
         )
-        joined = found.join(keys_as(keys.frame, columns), [*columns], "left_semi")  # puts what it joins by first
+        joined = candidates.join(keys_as(keys.frame, columns), [*columns], "left_semi")  # puts what it joins by first
         return self.frames.cached(joined.select(*map(quote, names)), None)
 
     def _looked_up(
@@ -247,13 +247,13 @@ class TableReader:
         """Returns the rows of `with_keys` in the driver; None if Spark must find them."""
         self.pin(table.name)
         version = self.versions.get(table.name)
-        here = self.warehouse.reads_in_the_driver
-        if version is None or version == ABSENT or keys.at_most > self.warehouse.sizes.driver_keys or not here:
+        local = self.warehouse.reads_in_the_driver
+        if version is None or version == ABSENT or keys.at_most > self.warehouse.sizes.driver_keys or not local:
             return None
-        wanted = keys.values([*dict.fromkeys(columns.values())])
-        if wanted is None:
+        values = keys.values([*dict.fromkeys(columns.values())])
+        if values is None:
             return None
-        named = renamed(wanted, columns)
+        named = renamed(values, columns)
         rows = self.warehouse.look_up(table, version, {name: named[name] for name in columns}, names, where)
         return having(rows, named) if rows is not None and len(columns) > 1 else rows
 

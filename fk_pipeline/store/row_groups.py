@@ -15,25 +15,25 @@ def places_of(metadata: pq.FileMetaData, columns: Sequence[str]) -> dict[str, in
     return {name: paths.index(name) for name in columns if paths.count(name) == 1}
 
 
-def ends_of(found: pq.Statistics | None, kind: pa.DataType) -> tuple[Any, Any] | None:
+def ends_of(statistics: pq.Statistics | None, dtype: pa.DataType) -> tuple[Any, Any] | None:
     """Returns the bounds of a column in a row group, as `numbered` has its values; None if they are not known.
 
     The bounds of texts may be shortened: the lower one is then less, the upper one greater.
     """
-    if found is None or not found.has_min_max:
+    if statistics is None or not statistics.has_min_max:
         return None
-    if pa.types.is_timestamp(kind):
-        is_micros = '"microseconds"' in found.logical_type.to_json()
-        return (found.min_raw, found.max_raw) if is_micros else None
-    if pa.types.is_integer(kind) or pa.types.is_string(kind):
-        low, high = found.min, found.max
-        return (low, high) if type(low) is (str if pa.types.is_string(kind) else int) else None
+    if pa.types.is_timestamp(dtype):
+        is_micros = '"microseconds"' in statistics.logical_type.to_json()
+        return (statistics.min_raw, statistics.max_raw) if is_micros else None
+    if pa.types.is_integer(dtype) or pa.types.is_string(dtype):
+        low, high = statistics.min, statistics.max
+        return (low, high) if type(low) is (str if pa.types.is_string(dtype) else int) else None
     return None
 
 
-def has_nulls(found: pq.Statistics) -> bool:
+def has_nulls(statistics: pq.Statistics) -> bool:
     """Returns whether a column may be null in a row of a row group."""
-    return not found.has_null_count or found.null_count > 0
+    return not statistics.has_null_count or statistics.null_count > 0
 
 
 def numbered(values: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

@@ -49,9 +49,9 @@ class RowSets:
         """
         if rows.local is not None:
             return rows
-        found = self.cached(rows.frame, rows.at_most)
-        found.keys, found.unique = rows.keys, rows.unique
-        return found
+        cached = self.cached(rows.frame, rows.at_most)
+        cached.keys, cached.unique = rows.keys, rows.unique
+        return cached
 
     def known(self, frame: DataFrame) -> Materialised | None:
         """Returns the rows of a frame that was made of rows in the driver (`in_hand`); None of any other frame."""

@@ -39,13 +39,13 @@ _Done = TypeVar("_Done")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is wanted of the rows of a table.
+    """A query of the rows of a table.
 
     Attributes:
-        columns: these columns, in this order.
-        where: rows that meet these conditions.
-        order: the rows in the order of these columns, as Spark orders them; each with whether it descends.
-        limit: at most so many rows, the first ones; None: all.
+        columns: the columns to return, in this order.
+        where: the conditions that the rows meet.
+        order: the columns by which the rows are ordered, as Spark orders them; each with whether it descends.
+        limit: the most rows to return, the first ones; None: all.
     """
 
     columns: Sequence[str]
@@ -69,7 +69,7 @@ class Relation(Protocol):
     @property
     def schema(self) -> pa.Schema: ...
 
-    def read(self, wanted: Wanted) -> pa.Table:
+    def read(self, query: Wanted) -> pa.Table:
         """Returns rows.
 
         Raises:
@@ -84,9 +84,9 @@ class NoRows:
 
     schema: pa.Schema
 
-    def read(self, wanted: Wanted) -> pa.Table:
+    def read(self, query: Wanted) -> pa.Table:
         """Returns no rows."""
-        return _none(pa.schema([self.schema.field(name) for name in wanted.columns]))
+        return _none(pa.schema([self.schema.field(name) for name in query.columns]))
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ class HeldRows:
         """Their columns."""
         return self.rows.schema
 
-    def read(self, wanted: Wanted) -> pa.Table:
+    def read(self, query: Wanted) -> pa.Table:
         """Returns some of them."""
-        found = self.rows
-        for one in wanted.where:
-            found = found.filter(one.mask(found))
-        return _first([found.select(wanted.needed)], wanted).select([*wanted.columns]).combine_chunks()
+        rows = self.rows
+        for test in query.where:
+            rows = rows.filter(test.mask(rows))
+        return _first([rows.select(query.needed)], query).select([*query.columns]).combine_chunks()
 
 
 @dataclass(frozen=True)
@@ -150,53 +150,53 @@ class HereTable:
         """The number of its rows, with those in deletion vectors."""
         return sum(file.rows for file in self.files)
 
-    def parts(self, wanted: Wanted) -> Iterator[pa.Table]:
+    def parts(self, query: Wanted) -> Iterator[pa.Table]:
         """Yields rows as `read` returns them, but in the order of the files, and `limit` times more.
 
         Raises:
             LeftToSpark: only Spark can read them.
         """
         with leaving_errors():
-            yield from _Reading(self, wanted).parts()
+            yield from _Reading(self, query).parts()
 
-    def read(self, wanted: Wanted) -> pa.Table:
+    def read(self, query: Wanted) -> pa.Table:
         """Returns rows.
 
         Raises:
             LeftToSpark: only Spark can read them, or they are too many for the memory of this process.
         """
         with leaving_errors():
-            return gathered(_Reading(self, wanted).parts(), self.schema, wanted, self.sizes)
+            return gathered(_Reading(self, query).parts(), self.schema, query, self.sizes)
 
 
-def gathered(parts: Iterable[pa.Table], schema: pa.Schema, wanted: Wanted, sizes: Sizes) -> pa.Table:
-    """Returns the wanted rows of parts, which meet its conditions and have the columns of its order, too.
+def gathered(parts: Iterable[pa.Table], schema: pa.Schema, query: Wanted, sizes: Sizes) -> pa.Table:
+    """Returns the rows of a query from parts whose rows meet its conditions and also have the columns of its order.
 
     Raises:
         LeftToSpark: they are too many for the memory of this process.
     """
-    found, size, number = [_none(pa.schema([schema.field(name) for name in wanted.needed]))], 0, 0
+    rows, size, number = [_none(pa.schema([schema.field(name) for name in query.needed]))], 0, 0
     for part in parts:
-        found.append(part)
+        rows.append(part)
         size, number = size + part.nbytes, number + len(part)
-        if wanted.limit is not None and number >= wanted.limit:
-            if not wanted.order:
+        if query.limit is not None and number >= query.limit:
+            if not query.order:
                 break
-            if number > max(wanted.limit, sizes.batch_rows):
-                found = [_first(found, wanted)]
-                size, number = found[0].nbytes, len(found[0])
+            if number > max(query.limit, sizes.batch_rows):
+                rows = [_first(rows, query)]
+                size, number = rows[0].nbytes, len(rows[0])
         if size > sizes.found_bytes:
             raise LeftToSpark(f"the rows are more than {sizes.found_bytes >> 20:,} megabytes")
-    return _first(found, wanted).select([*wanted.columns]).combine_chunks()
+    return _first(rows, query).select([*query.columns]).combine_chunks()
 
 
 def _none(schema: pa.Schema) -> pa.Table:
     """Returns no rows; `empty_table` would import pandas, which takes half a second."""
-    return pa.Table.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+    return pa.Table.from_arrays([pa.nulls(0, dtype) for dtype in schema.types], schema=schema)
 
 
-def _first(parts: Sequence[pa.Table], wanted: Wanted) -> pa.Table:
-    return ordered(pa.concat_tables(parts), wanted.order).slice(0, wanted.limit)
+def _first(parts: Sequence[pa.Table], query: Wanted) -> pa.Table:
+    return ordered(pa.concat_tables(parts), query.order).slice(0, query.limit)
 
 
 @contextmanager
@@ -210,42 +210,42 @@ def leaving_errors() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Reading:
-    """Rows that are read."""
+    """A query of a table that is being answered."""
 
     table: HereTable
-    wanted: Wanted
+    query: Wanted
 
     def parts(self) -> Iterator[pa.Table]:
-        """Yields the wanted rows with the columns of their order."""
+        """Yields the rows that meet the conditions, with the columns of their order."""
         if not self._is_short and sum(file.bytes for file in self.table.files) > self.table.sizes.scanned_here:
             raise LeftToSpark(f"the table has {self.table.rows:,} rows")
         with ThreadPoolExecutor(READERS) as pool:
-            for found in in_order(pool, self._groups(), self._in_group, 0 if self._is_short else 2 * READERS):
-                yield from found
+            for tables in in_order(pool, self._groups(), self._in_group, 0 if self._is_short else 2 * READERS):
+                yield from tables
 
     @property
     def _is_short(self) -> bool:
         """Whether the first rows of the files will do."""
-        return not self.wanted.where and not self.wanted.order and self.wanted.limit is not None
+        return not self.query.where and not self.query.order and self.query.limit is not None
 
     def _groups(self) -> Iterator[_Group]:
-        """Yields the row groups that may have wanted rows."""
-        compared = sorted(frozenset().union(*(one.columns for one in self.wanted.where)))
-        needed = {*self.wanted.needed, *compared}
+        """Yields the row groups that may have rows that meet the conditions."""
+        compared = sorted(frozenset().union(*(test.columns for test in self.query.where)))
+        needed = {*self.query.needed, *compared}
         for file in self.table.files:
             with _opened(file.path) as stored:
                 metadata = stored.metadata
-                there = {*stored.schema_arrow.names}
+                present = {*stored.schema_arrow.names}
             names = {self.table.physical[name]: name for name in self.table.schema.names if name not in file.parts}
-            if {name.lower() for name in {*names} - there} & {name.lower() for name in there}:
+            if {name.lower() for name in {*names} - present} & {name.lower() for name in present}:
                 raise LeftToSpark("a file has columns in another case")  # Spark takes them as equal
-            inside = {stored: name for stored, name in names.items() if stored in there and name in needed}
+            inside = {stored: name for stored, name in names.items() if stored in present and name in needed}
             if not is_exact(metadata, {*inside}):
                 raise LeftToSpark("a file has times in a form that only Spark reads")
             start, places = 0, places_of(metadata, [self.table.physical[name] for name in compared])
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
-                if group.num_rows and all(one.may_meet(self._ends(group, places)) for one in self.wanted.where):
+                if group.num_rows and all(test.may_meet(self._ends(group, places)) for test in self.query.where):
                     yield _Group(file, metadata, number, start, inside)
                 start += group.num_rows
 
@@ -259,33 +259,33 @@ class _Reading:
         return ends
 
     def _in_group(self, group: _Group) -> list[pa.Table]:
-        """Returns the wanted rows of a row group."""
-        compared = {*frozenset().union(*(one.columns for one in self.wanted.where))}
-        needed = {*self.wanted.needed}
-        found: list[pa.Table] = []
+        """Returns the rows of a row group that meet the conditions."""
+        compared = {*frozenset().union(*(test.columns for test in self.query.where))}
+        needed = {*self.query.needed}
+        tables: list[pa.Table] = []
         with _opened(group.file.path, group.metadata) as file:
             if compared and compared != needed and not self._has_some(file, group, compared):
-                return found
+                return tables
             number = 0
             for at, rows in self._batches(file, group, needed | compared):
-                found.append(self._chosen(rows, at, group).select(self.wanted.needed))
-                number += len(found[-1])
-                if self.wanted.limit is not None and not self.wanted.order and number >= self.wanted.limit:
+                tables.append(self._chosen(rows, at, group).select(self.query.needed))
+                number += len(tables[-1])
+                if self.query.limit is not None and not self.query.order and number >= self.query.limit:
                     break
-        return found
+        return tables
 
     def _has_some(self, file: pq.ParquetFile, group: _Group, compared: set[str]) -> bool:
-        """Returns whether a row group has wanted rows; most have none, and few columns tell that."""
+        """Returns whether a row group has rows that meet the conditions; most have none, and few columns tell that."""
         return any(len(self._chosen(rows, at, group)) for at, rows in self._batches(file, group, compared))
 
     def _chosen(self, rows: pa.Table, at: int, group: _Group) -> pa.Table:
-        """Returns the wanted ones of some rows; `at` is the index of the first one in the file."""
+        """Returns the rows that are not deleted and meet the conditions; `at`: the index of the first in the file."""
         deleted = group.file.deleted
         if len(deleted):
             deleted = pc.subtract(deleted, integer(at))
             inside = pc.and_(pc.greater_equal(deleted, integer(0)), pc.less(deleted, integer(len(rows))))
             deleted = deleted.filter(inside)
-        masks = [one.mask(rows) for one in self.wanted.where]
+        masks = [test.mask(rows) for test in self.query.where]
         if not masks and not len(deleted):
             return rows
         mask = reduce(pc.and_, masks) if masks else pa.nulls(len(rows), pa.int8()).is_null()
@@ -298,8 +298,8 @@ class _Reading:
         """Yields some columns of the rows of a row group, named and typed as in the table, after their first index."""
         sizes = self.table.sizes
         size = at_once(group.metadata, sizes.decoded_rows, sizes.decoded_bytes)
-        if self._is_short and self.wanted.limit is not None:
-            size = min(size, self.wanted.limit + len(group.file.deleted))
+        if self._is_short and self.query.limit is not None:
+            size = min(size, self.query.limit + len(group.file.deleted))
         schema = pa.schema([field for field in self.table.schema if field.name in names])
         stored = [name for name, own in group.columns.items() if own in names]
         at = group.start
@@ -360,5 +360,5 @@ def in_order(
         while begun:
             yield begun.popleft().result()
     finally:
-        for one in begun:
-            one.cancel()
+        for future in begun:
+            future.cancel()

@@ -97,11 +97,11 @@ class Table:
     either: tuple[tuple[str, ...], ...] = ()
     identity: tuple[str, ...] = ()
 
-    def same_key(self, one: str, other: str) -> str:
-        """SQL (BOOLEAN), for Spark and DataFusion: two rows have the same key; `one` and `other` are their aliases."""
+    def same_key(self, alias: str, other: str) -> str:
+        """SQL (BOOLEAN), for Spark and DataFusion: two rows have the same key; the arguments are their aliases."""
         equal = {True: "IS NOT DISTINCT FROM", False: "="}
         return " AND ".join(
-            f"({one}.{quote(key)} {equal[key in self.nullable_keys]} {other}.{quote(key)})" for key in self.keys
+            f"({alias}.{quote(key)} {equal[key in self.nullable_keys]} {other}.{quote(key)})" for key in self.keys
         )
 
     @property
@@ -123,7 +123,7 @@ class Table:
     @property
     def ddl(self) -> str:
         """The columns as Spark DDL."""
-        return ", ".join(f"{quote(name)} {kind}" for name, kind in self.columns)
+        return ", ".join(f"{quote(name)} {dtype}" for name, dtype in self.columns)
 
 
 def typed_columns(columns: Sequence[Column]) -> tuple[tuple[str, str], ...]:
@@ -158,14 +158,14 @@ def changelog_table(name: str, side: SideSpec, sequence: str, has_holes: bool, t
     )
 
 
-def has_statistics(kind: str) -> bool:
+def has_statistics(dtype: str) -> bool:
     """Returns whether Delta keeps minimum and maximum of a type: not of BINARY and BOOLEAN."""
-    return kind.upper() not in ("BINARY", "BOOLEAN")
+    return dtype.upper() not in ("BINARY", "BOOLEAN")
 
 
 def skippable(columns: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
     """Returns the names of the columns by which files can be skipped."""
-    return tuple(name for name, kind in columns if has_statistics(kind))
+    return tuple(name for name, dtype in columns if has_statistics(dtype))
 
 
 def version_columns(sequence: str) -> tuple[tuple[str, str], ...]:

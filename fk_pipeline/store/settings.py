@@ -103,15 +103,15 @@ set it, in order.
 
 
 @contextmanager
-def settings(session: SparkSession, wanted: Mapping[str, str], *, optional: bool = False) -> Iterator[None]:
-    """Sets the wanted settings, and restores the old values when the last work of this session that set them ends.
+def settings(session: SparkSession, values: Mapping[str, str], *, optional: bool = False) -> Iterator[None]:
+    """Sets some settings, and restores the old values when the last work of this session that set them ends.
 
     If several pieces of work set one setting, the value that was set last applies.
 
     A setting that the session refuses is an error; if the settings are `optional`, it is left out.
     """
     with ExitStack() as stack:
-        for name, value in wanted.items():
+        for name, value in values.items():
             try:
                 stack.enter_context(_setting(session, name, value))
             except PySparkException:

@@ -166,17 +166,17 @@ class Among:
         """
         ordered = sorted(set(values))
         gaps = _widest_gaps(ordered, width)
-        found: list[tuple[Any, Any]] = []
+        spans: list[tuple[Any, Any]] = []
         intervals: tuple[tuple[Any, Any], ...] = ()
         clusters = min(sizes.listed_keys, len(gaps) + 1)
         while True:
             edges = [0, *sorted(gaps[: clusters - 1]), len(ordered)]
-            found = [(ordered[low], ordered[high - 1]) for low, high in pairwise(edges)] if ordered else []
-            intervals = tuple((low, high) for low, high in found if low != high)
+            spans = [(ordered[low], ordered[high - 1]) for low, high in pairwise(edges)] if ordered else []
+            intervals = tuple((low, high) for low, high in spans if low != high)
             if len(intervals) <= sizes.intervals:
                 break
             clusters -= max(1, clusters // 10)
-        singles = tuple(low for low, high in found if low == high)
+        singles = tuple(low for low, high in spans if low == high)
         covered = _span(intervals) if intervals else 0
         if len(ordered) <= sizes.listed_keys and covered > 2 * width * len(ordered):
             singles, intervals = tuple(ordered), ()  # they need at most one page each; the intervals cover many more
@@ -208,12 +208,12 @@ class Either:
 
     def sql(self, table: str = "") -> str:
         """SQL (BOOLEAN): the condition; a part without conditions is met by every row."""
-        parts = [" AND ".join(one.sql(table) for one in part) or "TRUE" for part in self.parts]
+        parts = [" AND ".join(condition.sql(table) for condition in part) or "TRUE" for part in self.parts]
         return f"({' OR '.join(f'({part})' for part in parts)})"
 
     def may_meet(self, bounds: Bounds) -> bool:
         """Returns whether a file with these bounds may have a row that meets all conditions of a part."""
-        return any(all(one.may_meet(bounds) for one in part) for part in self.parts)
+        return any(all(condition.may_meet(bounds) for condition in part) for part in self.parts)
 
 
 def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int], sizes: Sizes) -> list[Condition]:
@@ -226,12 +226,14 @@ def among(keys: pa.Table, columns: Mapping[str, str], widths: Mapping[str, int],
         widths: per column of the table, the distance of values in neighbouring pages, where that is known.
         sizes: the limit for keys in a condition.
     """
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     for column, name in columns.items():
-        kind = keys.schema.field(name).type
-        if _has_conditions(kind):
-            found.append(Among.of(column, keys[name].drop_null().unique().to_pylist(), sizes, widths.get(column, 0)))
-    return found
+        dtype = keys.schema.field(name).type
+        if _has_conditions(dtype):
+            conditions.append(
+                Among.of(column, keys[name].drop_null().unique().to_pylist(), sizes, widths.get(column, 0))
+            )
+    return conditions
 
 
 def exactly(keys: pa.Table, table: Table, sizes: Sizes) -> str | None:
@@ -258,18 +260,18 @@ def _exactly_by(columns: Sequence[str], keys: pa.Table, sizes: Sizes) -> str | N
 
 def _exactly(keys: pa.Table, name: str, sizes: Sizes) -> str | None:
     """SQL (BOOLEAN): `exactly` for one key column."""
-    kind, values = keys.schema.field(name).type, keys[name]
-    if values.null_count or not _has_conditions(kind) or len(values.unique()) < len(values):
+    dtype, values = keys.schema.field(name).type, keys[name]
+    if values.null_count or not _has_conditions(dtype) or len(values.unique()) < len(values):
         return None
     try:
         listed = values.to_pylist()
     except UnicodeDecodeError:
         return None
-    column = KeyColumn.of(name, kind)
-    said = column.among(listed, sizes)
+    column = KeyColumn.of(name, dtype)
+    sql = column.among(listed, sizes)
     if len(listed) > sizes.listed_keys:  # Delta compares the least and the greatest value with the bounds of files
-        said += f" AND {column.in_buckets(listed, sizes.keys_per_bucket)}"
-    return _if_short(said, sizes)
+        sql += f" AND {column.in_buckets(listed, sizes.keys_per_bucket)}"
+    return _if_short(sql, sizes)
 
 
 def _exactly_together(keys: pa.Table, sizes: Sizes) -> str | None:
@@ -278,30 +280,30 @@ def _exactly_together(keys: pa.Table, sizes: Sizes) -> str | None:
     The keys with the same null columns are named together: each of the other columns by its values, by which Delta
     skips files, and the combinations of values as structs.
     """
-    kinds = [field.type for field in keys.schema]
+    dtypes = [field.type for field in keys.schema]
     try:
         listed = list(zip(*[_plain(column).to_pylist() for column in keys.columns], strict=True))
     except UnicodeDecodeError:
         return None
-    if len({*listed}) < len(listed) or not all(_has_conditions(kind) or pt.is_timestamp(kind) for kind in kinds):
+    if len({*listed}) < len(listed) or not all(_has_conditions(dtype) or pt.is_timestamp(dtype) for dtype in dtypes):
         return None
-    columns = [KeyColumn.of(name, kind) for name, kind in zip(keys.column_names, kinds, strict=True)]
+    columns = [KeyColumn.of(name, dtype) for name, dtype in zip(keys.column_names, dtypes, strict=True)]
     by_nulls: dict[tuple[bool, ...], list[tuple[Any, ...]]] = {}
     for key in listed:
         by_nulls.setdefault(tuple(value is None for value in key), []).append(key)
     parts = []
     for nulls, some in by_nulls.items():
-        said = [f"{quote(one.name)} IS NULL" for one, is_null in zip(columns, nulls, strict=True) if is_null]
-        there = [one for one, is_null in zip(columns, nulls, strict=True) if not is_null]
+        terms = [f"{quote(column.name)} IS NULL" for column, is_null in zip(columns, nulls, strict=True) if is_null]
+        filled = [column for column, is_null in zip(columns, nulls, strict=True) if not is_null]
         values = [tuple(value for value in key if value is not None) for key in some]
         try:
-            for one, own in zip(there, zip(*values, strict=True), strict=False):
-                said.append(one.among([*dict.fromkeys(own)], sizes))
+            for column, own in zip(filled, zip(*values, strict=True), strict=False):
+                terms.append(column.among([*dict.fromkeys(own)], sizes))
         except OverflowError:  # a time that has no text
             return None
-        if len(there) > 1:
-            said.append(structs(there, values, sizes))
-        parts.append(f"({' AND '.join(said)})")
+        if len(filled) > 1:
+            terms.append(structs(filled, values, sizes))
+        parts.append(f"({' AND '.join(terms)})")
     return _if_short(f"({' OR '.join(parts)})", sizes)
 
 
@@ -310,10 +312,10 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.timestamp("us")).cast(pa.int64()) if pt.is_timestamp(column.type) else column
 
 
-def _if_short(said: str, sizes: Sizes) -> str | None:
+def _if_short(sql: str, sizes: Sizes) -> str | None:
     """Returns a condition if the log of a table may have it."""
-    kept = json.dumps(json.dumps([said], ensure_ascii=False), ensure_ascii=False)  # as Delta writes it into its log
-    return said if len(kept.encode()) <= sizes.named_bytes else None
+    logged = json.dumps(json.dumps([sql], ensure_ascii=False), ensure_ascii=False)  # as Delta writes it into its log
+    return sql if len(logged.encode()) <= sizes.named_bytes else None
 
 
 def nameable(table: Table, sizes: Sizes, span: Callable[[str], tuple[int, int] | None]) -> int:
@@ -332,12 +334,12 @@ def nameable(table: Table, sizes: Sizes, span: Callable[[str], tuple[int, int] |
 
 def _nameable(table: Table, keys: Sequence[str], sizes: Sizes, span: Callable[[str], tuple[int, int] | None]) -> int:
     """Returns `nameable` for a part of the key."""
-    kinds, length, limits = dict(table.columns), 0, []
+    dtypes, length, limits = dict(table.columns), 0, []
     for key in keys:
-        ends, kind = span(key), kinds[key].upper()
+        ends, dtype = span(key), dtypes[key].upper()
         length += max(map(len, map(str, ends))) + 2 if ends else 2
-        number = kind in INTEGERS or (kind == "TIMESTAMP" and len(keys) > 1)
-        limits.append(sizes.named_numbers if number else sizes.named_texts if kind == "STRING" else 0)
+        number = dtype in INTEGERS or (dtype == "TIMESTAMP" and len(keys) > 1)
+        limits.append(sizes.named_numbers if number else sizes.named_texts if dtype == "STRING" else 0)
     if not keys or table.sensitive.intersection(keys):
         return 0
     if len(keys) > 1:
@@ -346,8 +348,8 @@ def _nameable(table: Table, keys: Sequence[str], sizes: Sizes, span: Callable[[s
     return min(*limits, sizes.named_bytes // length)
 
 
-def _has_conditions(kind: pa.DataType) -> bool:
-    return bool(pt.is_integer(kind) or pt.is_string(kind) or pt.is_large_string(kind))
+def _has_conditions(dtype: pa.DataType) -> bool:
+    return bool(pt.is_integer(dtype) or pt.is_string(dtype) or pt.is_large_string(dtype))
 
 
 def _widest_gaps(ordered: Sequence[Any], width: int) -> list[int]:

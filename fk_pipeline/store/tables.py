@@ -128,7 +128,7 @@ class StoredTables:
         Args:
             table: the table.
             version: its version.
-            columns: the columns that are wanted.
+            columns: the columns to return.
             within: the batches.
         """
         files = self._files(table, version, [within])
@@ -150,8 +150,8 @@ class StoredTables:
         Args:
             table: the table.
             version: its version.
-            keys: per key column, its wanted values.
-            columns: the columns that are wanted.
+            keys: per key column, the values that a row may have.
+            columns: the columns to return.
             within: conditions on the batches or times of the rows.
             sizes: the limits for what is read; None: those of the warehouse.
         """
@@ -212,8 +212,8 @@ class StoredTables:
 
     def _files(self, table: Table, version: int, where: Sequence[Condition]) -> PlainFiles | None:
         """Returns the files of a table at a version that may have wanted rows; None if Delta has to find them."""
-        few = int(self.session.conf.get(LISTED_IN_THE_DRIVER) or 0)
-        return self.logs.plain_files(self.path(table.name), version, few, where)
+        at_most = int(self.session.conf.get(LISTED_IN_THE_DRIVER) or 0)
+        return self.logs.plain_files(self.path(table.name), version, at_most, where)
 
     def rows(self, tables: Iterable[Table]) -> int:
         """Returns the number of rows of some tables together."""
@@ -226,10 +226,10 @@ class StoredTables:
     def width(self, table: Table, version: int, within: Sequence[Within]) -> int:
         """Returns the average stored bytes per row: of all rows, or of the rows of some batches if these are wider."""
         path = self.path(table.name)
-        found = [(self.logs.bytes(path), self.logs.rows(path))]
+        totals = [(self.logs.bytes(path), self.logs.rows(path))]
         files = self.logs.plain_files(path, version, UNLIMITED, within) if within else None
-        found += [(files.bytes, files.rows)] if files is not None else []
-        return max(size // max(_FOOTER_ROWS, rows) for size, rows in found)
+        totals += [(files.bytes, files.rows)] if files is not None else []
+        return max(size // max(_FOOTER_ROWS, rows) for size, rows in totals)
 
     def nameable(self, table: Table) -> int:
         """Returns the largest number of keys of a table that a commit may name."""
@@ -243,8 +243,8 @@ class StoredTables:
 
     def history(self, name: str) -> list[tuple[int, str]]:
         """Returns the commits with user metadata that the log of a table still has: version and user metadata."""
-        found = self.session.sql(f"DESCRIBE HISTORY {self._in_sql(name)}").where("userMetadata IS NOT NULL")
-        return [(int(row[0]), row[1]) for row in found.select("version", "userMetadata").collect()]
+        commits = self.session.sql(f"DESCRIBE HISTORY {self._in_sql(name)}").where("userMetadata IS NOT NULL")
+        return [(int(row[0]), row[1]) for row in commits.select("version", "userMetadata").collect()]
 
     def feed(self, table: Table, version: int) -> DataFrame:
         """Returns the rows that a commit changed, as in the table's change feed."""
@@ -259,10 +259,10 @@ def _meeting(where: Sequence[Condition], frame: DataFrame) -> DataFrame:
 
 def _with_all(frame: DataFrame, stored: Sequence[str], table: Table) -> DataFrame:
     """Returns the columns of a table; columns that were added after the stored version are null."""
-    there = {name.lower() for name in stored}
+    present = {name.lower() for name in stored}
     return frame.selectExpr(
         *[
-            quote(name) if name.lower() in there else f"CAST(NULL AS {kind}) AS {quote(name)}"
-            for name, kind in table.columns
+            quote(name) if name.lower() in present else f"CAST(NULL AS {dtype}) AS {quote(name)}"
+            for name, dtype in table.columns
         ]
     )

@@ -40,9 +40,9 @@ class Holder:
     run_id: str = ""
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> Holder:
+    def of(cls, fields: dict[str, Any]) -> Holder:
         """Returns the holder from the fields of a lease; other fields are ignored."""
-        return cls(told["pid"], told["host"], told.get("since"), told.get("run_id", ""))
+        return cls(fields["pid"], fields["host"], fields.get("since"), fields.get("run_id", ""))
 
     def __str__(self) -> str:
         run = f", run {self.run_id}" if self.run_id else ""
@@ -75,10 +75,10 @@ def telling_waits(what: str, wait_seconds: float, holder: Callable[[], Holder | 
         pause = FIRST_SECONDS
         while not over.wait(pause):
             pause = EVERY_SECONDS
-            found = holder()
-            if found is not None and not over.is_set():
+            current = holder()
+            if current is not None and not over.is_set():
                 for listener in listeners:
-                    listener(f"waiting for {found}, which holds {what}; for {wait_seconds:.0f} s at most")
+                    listener(f"waiting for {current}, which holds {what}; for {wait_seconds:.0f} s at most")
 
     thread = Thread(target=tell, daemon=True, name=f"waiting for {what}")
     thread.start()
@@ -100,6 +100,6 @@ def lease_taken(what: str, wait_seconds: float, holder: Holder | None, where: st
     )
 
 
-def _to_stderr(said: str) -> None:
-    sys.stderr.write(f"{escaped(said)}\n")
+def _to_stderr(message: str) -> None:
+    sys.stderr.write(f"{escaped(message)}\n")
     sys.stderr.flush()

@@ -51,8 +51,8 @@ class Warehouse(StoredTables):
         if self.version(table.name) is None:
             return
         stored = dict(self.session.read.format("delta").load(self.path(table.name)).dtypes)
-        for name, kind in empty(self.session, table.columns).dtypes:
-            if stored.get(name, kind) != kind:
+        for name, dtype in empty(self.session, table.columns).dtypes:
+            if stored.get(name, dtype) != dtype:
                 raise StateError(
                     f"column {name} of {table.name} is there already, as {stored[name]}",
                     where=self.path(table.name),
@@ -60,7 +60,7 @@ class Warehouse(StoredTables):
                     fix="fk-pipeline rebuild PIPELINE.yaml --from landing",
                 )
         places = zip(table.columns, ["FIRST", *(f"AFTER {quote(name)}" for name in table.names)], strict=False)
-        added = [f"{quote(name)} {kind} {place}" for (name, kind), place in places if name not in stored]
+        added = [f"{quote(name)} {dtype} {place}" for (name, dtype), place in places if name not in stored]
         if added:
             with self._commit_by_sql(table, info):
                 self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} ADD COLUMNS ({', '.join(added)})")
@@ -225,14 +225,14 @@ class Warehouse(StoredTables):
     def enable_deletion_vectors(self, table: Table, info: CommitInfo) -> None:
         """Gives a table that the driver created deletion vectors once it is too large to be rewritten (ADR 0030)."""
         path = self.path(table.name)
-        stored, wanted = self.logs.table(path), table.delta_properties.get(DELETION_VECTORS)
-        if stored is None or wanted is None or self.logs.rows(path) <= self.sizes.rewritten_rows:
+        stored, value = self.logs.table(path), table.delta_properties.get(DELETION_VECTORS)
+        if stored is None or value is None or self.logs.rows(path) <= self.sizes.rewritten_rows:
             return
         if DELETION_VECTORS in stored.metadata().configuration or not may_have_vectors(stored):
             return
         with self._commit_by_sql(table, info):
             self.session.sql(
-                f"ALTER TABLE {self._in_sql(table.name)} SET TBLPROPERTIES ('{DELETION_VECTORS}' = '{wanted}')"
+                f"ALTER TABLE {self._in_sql(table.name)} SET TBLPROPERTIES ('{DELETION_VECTORS}' = '{value}')"
             )
 
     def _merge(
@@ -268,4 +268,4 @@ def clustered(frame: DataFrame, columns: Sequence[str], rows: int, sizes: Sizes)
 
 def typed(frame: DataFrame, table: Table) -> DataFrame:
     """Returns the columns of a table, in its order and with its types."""
-    return frame.select(*[F.col(quote(name)).cast(kind).alias(name) for name, kind in table.columns])
+    return frame.select(*[F.col(quote(name)).cast(dtype).alias(name) for name, dtype in table.columns])

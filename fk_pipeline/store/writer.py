@@ -96,13 +96,15 @@ class TableWriter:
             rows = self.read.frames.planned(effect.rows.withColumn(s.SIDE, F.lit(effect.origin)), number)
         elif not self.first_time and self.warehouse.version(name) is not None:
             of_origin = f"{s.SIDE} = '{effect.origin}'"
-            here = self.warehouse.read(self.read.table_of(name)).where(self.batches.predicate(s.BATCH)).where(of_origin)
-            if here.isEmpty():
+            stored = (
+                self.warehouse.read(self.read.table_of(name)).where(self.batches.predicate(s.BATCH)).where(of_origin)
+            )
+            if stored.isEmpty():
                 return
-            rows = self.read.frames.planned(here.limit(0), 0)
+            rows = self.read.frames.planned(stored.limit(0), 0)
         else:
             return
-        with self._alone(name):
+        with self._exclusively(name):
             self.replace_batches(ReplaceBatches(name, rows, origin=effect.origin))
 
     def upsert(self, effect: Upsert) -> Counts:
@@ -188,8 +190,8 @@ class TableWriter:
         """Returns rows in the driver if they are few and it may write them to a table; else None."""
         if not self.driver.may_append(table, rows.at_most):
             return None
-        few = rows.at_most <= self.read.limits.in_driver
-        return self.read.frames.computed(rows).local if few else rows.local
+        small = rows.at_most <= self.read.limits.in_driver
+        return self.read.frames.computed(rows).local if small else rows.local
 
     def _in_one_file_if_few(self, rows: RowSet) -> DataFrame:
         return rows.frame.coalesce(1) if rows.at_most <= self.read.limits.in_driver else rows.frame
@@ -284,7 +286,7 @@ class TableWriter:
         return stays if sent else clustered(stays, names, stored, self.sizes)
 
     @contextmanager
-    def _alone(self, name: str) -> Iterator[None]:
+    def _exclusively(self, name: str) -> Iterator[None]:
         """Prevents two commits at once to a table that several stages write: Spark commits to S3 unconditionally."""
         if not is_s3(self.warehouse.home):
             yield
@@ -306,8 +308,8 @@ def _keys_of(rows: RowSet, table: Table) -> DataFrame:
 def _named(groups: Mapping[int, Mapping[tuple[str, ...], int]], by: CountBy) -> Counts:
     """Returns the counts per batch under the names that `by` gives them."""
     counts: Counts = {}
-    for batch, found in groups.items():
+    for batch, group in groups.items():
         of_batch = counts.setdefault(batch, {})
-        for (value,), number in found.items():
+        for (value,), number in group.items():
             of_batch[by.name(value)] = of_batch.get(by.name(value), 0) + number
     return counts
