@@ -60,11 +60,11 @@ def concerned(
         keys: the key columns, which both have under the same names.
         due: the due batches per stage.
     """
-    batches, names = sorted({int(batch) for found in due.values() for batch in found}), [*map(quote, keys)]
+    batches, names = sorted({int(batch) for of_stage in due.values() for batch in of_stage}), [*map(quote, keys)]
     own = log.where(F.col(s.BATCH).isin(batches))
     changed = state.where(F.col(s.OWNER).isin(batches) | F.col(s.APPLIED_IN).isin(batches))
-    found = own.where(f"{names[0]} IS NOT NULL").select(*names).unionByName(changed.select(*names))
-    return found, own.where(f"{names[0]} IS NULL").limit(1).select()
+    rows = own.where(f"{names[0]} IS NOT NULL").select(*names).unionByName(changed.select(*names))
+    return rows, own.where(f"{names[0]} IS NULL").limit(1).select()
 
 
 def _columns(side: SideSpec) -> list[str]:

@@ -73,35 +73,35 @@ def compare(
     difference = (
         F.when(F.col("found").isNull(), "missing").when(F.col("expected").isNull(), "unexpected").when(~same, "stale")
     )
-    differing = F.array_compact(F.array(*[F.when(~one, F.lit(name)) for name, one in same_in.items()]))
+    differing = F.array_compact(F.array(*[F.when(~equal, F.lit(name)) for name, equal in same_in.items()]))
     rows = both.drop("same").withColumn("difference", difference).where("difference IS NOT NULL")
     return rows.withColumn("differing", differing)
 
 
-def _same(name: str, kind: T.DataType, tolerance: float, is_inexact: bool) -> Column:
+def _same(name: str, dtype: T.DataType, tolerance: float, is_inexact: bool) -> Column:
     """Returns a BOOLEAN column: `expected` and `found` have the same value in the named column, or nearly the same."""
-    one, other = (_comparable(F.col(side)[name], kind) for side in ("expected", "found"))
-    same = one.eqNullSafe(other)
-    if is_inexact and not isinstance(kind, T.NumericType):
+    expected, stored = (_comparable(F.col(side)[name], dtype) for side in ("expected", "found"))
+    same = expected.eqNullSafe(stored)
+    if is_inexact and not isinstance(dtype, T.NumericType):
         return F.lit(True)
-    if tolerance and (is_inexact or isinstance(kind, T.FloatType | T.DoubleType)):
-        one, other = one.cast("double"), other.cast("double")
-        larger, apart = F.greatest(F.abs(one), F.abs(other)), F.abs(one - other)
-        near = (larger < F.lit(float("inf"))) & (apart <= F.greatest(larger * tolerance, F.lit(1.5 * _digit(kind))))
+    if tolerance and (is_inexact or isinstance(dtype, T.FloatType | T.DoubleType)):
+        expected, stored = expected.cast("double"), stored.cast("double")
+        larger, apart = F.greatest(F.abs(expected), F.abs(stored)), F.abs(expected - stored)
+        near = (larger < F.lit(float("inf"))) & (apart <= F.greatest(larger * tolerance, F.lit(1.5 * _digit(dtype))))
         same |= F.coalesce(near, F.lit(False))  # NaN is not less than infinity
     return same
 
 
-def _digit(kind: T.DataType) -> float:
+def _digit(dtype: T.DataType) -> float:
     """Returns by how much two numbers of a type differ that are one apart in the last digit; 0 of floating ones."""
-    if isinstance(kind, T.DecimalType):
-        return 10.0**-kind.scale
-    return 1.0 if isinstance(kind, T.IntegralType) else 0.0
+    if isinstance(dtype, T.DecimalType):
+        return 10.0**-dtype.scale
+    return 1.0 if isinstance(dtype, T.IntegralType) else 0.0
 
 
-def _comparable(value: Column, kind: T.DataType) -> Column:
+def _comparable(value: Column, dtype: T.DataType) -> Column:
     """Returns a value that SQL can compare: a map becomes the array of its sorted entries."""
-    return F.array_sort(F.map_entries(value)) if isinstance(kind, T.MapType) else value
+    return F.array_sort(F.map_entries(value)) if isinstance(dtype, T.MapType) else value
 
 
 def verify(
@@ -122,15 +122,15 @@ def verify(
     """
     states = [state for (stage, _), state in ledger.runs.stages.items() if stage in ledger.inputs]
     lines = sum(state.counts.get(QUARANTINED, 0) for state in states)
-    one = _Verification(spec, ledger, tables, due, share)
+    verification = _Verification(spec, ledger, tables, due, share)
     try:
         if all(output.plain for output in spec.key_outputs):  # otherwise rows without a key must be found
-            return replace(one.report(isolating=False), quarantined_lines=lines)
+            return replace(verification.report(isolating=False), quarantined_lines=lines)
     except Exception as error:
         if not is_from_spark(error) or not spec.computes:
             raise
-    with settings(one.result.sparkSession, GUARDED):
-        return replace(one.report(isolating=True), quarantined_lines=lines)
+    with settings(verification.result.sparkSession, GUARDED):
+        return replace(verification.report(isolating=True), quarantined_lines=lines)
 
 
 class _Verification:
@@ -195,15 +195,15 @@ class _Verification:
         ).persist()
         try:
             pending = loaded(self.proof.pending)(self.tables, self.due, self.spec) if work else ()
-            found = marked(differences, "pending", pending, nullable=self.nullable)
+            rows = marked(differences, "pending", pending, nullable=self.nullable)
             keys, excused = self._unproved()
-            found = marked(found, "unproved", keys, nullable=self.nullable)
+            rows = marked(rows, "unproved", keys, nullable=self.nullable)
             of_closed = F.col("unproved") & F.expr(excused)
             why = F.when(F.col("pending"), "pending").when(of_closed, "unproved").otherwise("wrong")
-            found = found.withColumn("why", why).drop("pending", "unproved")
-            groups = found.groupBy("difference", "why").count().collect()
+            rows = rows.withColumn("why", why).drop("pending", "unproved")
+            groups = rows.groupBy("difference", "why").count().collect()
             counts = {(row["difference"], row["why"]): row["count"] for row in groups}
-            wrong = found.where("why = 'wrong'").orderBy(*map(quote, self.keys)).limit(DIFFERENCES_SHOWN)
+            wrong = rows.where("why = 'wrong'").orderBy(*map(quote, self.keys)).limit(DIFFERENCES_SHOWN)
             return VerifyReport(
                 missing=counts.get(("missing", "wrong"), 0),
                 stale=counts.get(("stale", "wrong"), 0),
@@ -222,8 +222,8 @@ class _Verification:
         """Returns the keys of rows for which the inputs do not tell what is right, and in what (`Proof.unproved`)."""
         if self.proof.unproved is None:
             return (), "FALSE"
-        found: tuple[Sequence[DataFrame], str] = loaded(self.proof.unproved)(self.tables, self.spec, self.ledger)
-        return found
+        unproved: tuple[Sequence[DataFrame], str] = loaded(self.proof.unproved)(self.tables, self.spec, self.ledger)
+        return unproved
 
     def _counts(self, isolating: bool) -> dict[str, int]:
         """Returns `rows` of a `VerifyReport` and the numbers that are about the inputs, counted in one job."""
@@ -240,14 +240,14 @@ class _Verification:
             seen = self.mask(rows)
             keys = json_rows(seen.select(*[F.col(quote(c)).alias(n) for c, n in zip(self.keys, shown_as, strict=True)]))
             both = [json_rows(seen.select(f"{side}.*")) for side in ("expected", "found")]
-            told = seen.select("difference", "differing").collect()
+            labels = seen.select("difference", "differing").collect()
         finally:
             rows.unpersist()
-        for key, expected, found, (difference, names) in zip(keys, *both, told, strict=True):
+        for key, expected, stored, (difference, names) in zip(keys, *both, labels, strict=True):
             shown = [name for name in fields if difference != "stale" or name in names]
             yield {
                 "key": key,
                 "difference": difference,
                 "expected": None if difference == "unexpected" else {name: expected[name] for name in shown},
-                "found": None if difference == "missing" else {name: found[name] for name in shown},
+                "found": None if difference == "missing" else {name: stored[name] for name in shown},
             }

@@ -49,14 +49,14 @@ class Buckets:
         yield from self._memory.items()
         for file in self._files:
             file.seek(0)
-            found: dict[Any, list[Any]] = {}
+            by_key: dict[Any, list[Any]] = {}
             try:
                 while True:
                     key, value = pickle.load(file)  # noqa: S301 - our own, of a moment ago
-                    found.setdefault(key, []).append(value)
+                    by_key.setdefault(key, []).append(value)
             except EOFError:
                 pass
-            yield from found.items()
+            yield from by_key.items()
 
 
 def slot_of(key: Any) -> int:

@@ -92,7 +92,7 @@ class Comparison:
         self._columns, self._reader, self._report, self._group = columns, reader, report, group
         self._batches = {place.batch: _Batch.begun(place.batch, columns.side) for place in group.places}
         for number, records in group.quarantine.items():
-            self._batches[number].learn(records, [one for one in group.places if one.batch == number])
+            self._batches[number].learn(records, [place for place in group.places if place.batch == number])
         files = {(place.batch, place.number): place.name for place in group.places}
         self._differences = InputDifferences(columns.side, side, report, files)
 
@@ -124,7 +124,7 @@ class Comparison:
         """Reads a file: counts its records, compares them with the quarantine, and keeps those that have a key."""
         batch = self._batches[place.batch]
         for line, entries in _by_line(self._reader.entries(place)):
-            has_bad = any(one.fate is Fate.QUARANTINED for one in entries)
+            has_bad = any(entry.fate is Fate.QUARANTINED for entry in entries)
             reason = batch.quarantine.pop((place.stored_as, line), None)
             if reason is not None and reason.endswith(ONCE_FILLED):  # its row is in the changelog all the same
                 reason = None
@@ -208,9 +208,9 @@ class Comparison:
     def _of_key(self, number: int, key: tuple[Any, ...], values: Sequence[LandedRecord | StoredRow]) -> None:
         """Compares the records of one key and batch with the rows that are stored of it."""
         batch = self._batches[number]
-        entries = [one for one in values if isinstance(one, LandedRecord)]
-        rows = [one for one in values if isinstance(one, StoredRow)]
-        bad = [one for one in entries if one.fate is Fate.QUARANTINED]
+        entries = [value for value in values if isinstance(value, LandedRecord)]
+        rows = [value for value in values if isinstance(value, StoredRow)]
+        bad = [entry for entry in entries if entry.fate is Fate.QUARANTINED]
         if bad:
             for entry in bad:
                 self._is_read(number, key, entry, rows)
@@ -226,7 +226,7 @@ class Comparison:
         if not self._is_sure(batch, entries):
             self._any_of(number, key, entries, rows)
             return
-        newest = max(entries, key=lambda one: (_sortable(one.order), one.place))
+        newest = max(entries, key=lambda entry: (_sortable(entry.order), entry.place))
         at = (_sortable(newest.order), newest.place)
         if batch.newest is not None and at < batch.newest:
             if rows:
@@ -244,7 +244,7 @@ class Comparison:
     def _is_sure(self, batch: _Batch, entries: Sequence[LandedRecord]) -> bool:
         """Returns whether this reader knows which record of a key is the last, and what it does."""
         known = self._columns.knows_since and batch.is_ordered
-        return known and all(one.order is not None and not one.maybe_deleted for one in entries)
+        return known and all(entry.order is not None and not entry.maybe_deleted for entry in entries)
 
     def _any_of(
         self, number: int, key: tuple[Any, ...], entries: Sequence[LandedRecord], rows: Sequence[StoredRow]
@@ -290,7 +290,7 @@ class Comparison:
         if ordered and row.op != entry.op:
             self._differences.add(number, "operation", entry, key, landed=f"op {entry.op}", stored=f"op {row.op}")
         if ordered and not same([*(entry.order or ())], [*row.order]):
-            landed, stored = (self._differences.order(one) for one in (entry.order or (), row.order))
+            landed, stored = (self._differences.order(order) for order in (entry.order or (), row.order))
             self._differences.add(number, "order", entry, key, landed=landed, stored=stored)
         if row.events != events:
             self._differences.add(
@@ -299,11 +299,11 @@ class Comparison:
         if row.deleted or entry.fate is Fate.DELETED:
             return
         for column, *both in zip(self._columns.values, entry.values, row.values, strict=True):
-            unsent = [column.name in one.holes for one in (entry, row)]
+            unsent = [column.name in record.holes for record in (entry, row)]
             if all(unsent) or (not any(unsent) and same(*both)):
                 continue
-            values = [self._differences.value(column.name, one) for one in both]
-            landed, stored = ("not sent" if hole else one for hole, one in zip(unsent, values, strict=True))
+            values = [self._differences.value(column.name, value) for value in both]
+            landed, stored = ("not sent" if hole else value for hole, value in zip(unsent, values, strict=True))
             self._differences.add(number, "value", entry, key, column.name, landed, stored)
 
     def _is_read(self, number: int, key: tuple[Any, ...], entry: LandedRecord, rows: Sequence[StoredRow]) -> None:
@@ -334,15 +334,16 @@ class Comparison:
 
 def _by_line(entries: Iterable[LandedRecord]) -> Iterator[tuple[int, Sequence[LandedRecord]]]:
     """Yields the records of each line; those of a Delta table, which have no lines, one by one."""
-    for line, found in groupby(entries, key=lambda one: one.line):
+    for line, records in groupby(entries, key=lambda entry: entry.line):
         if line:
-            yield line, [*found]
+            yield line, [*records]
         else:
-            yield from ((0, [one]) for one in found)
+            yield from ((0, [record]) for record in records)
 
 
 def _sortable(order: tuple[Any, ...] | None) -> tuple[Any, ...]:
     """Returns an order that Python compares as Spark does: NaN is the greatest number."""
     return tuple(
-        (math.isnan(one), 0.0 if math.isnan(one) else one) if isinstance(one, float) else one for one in order or ()
+        (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value
+        for value in order or ()
     )

@@ -42,9 +42,9 @@ def _condition(tree: Any, side: SideSpec) -> RowCondition:
         inner = _condition(tree.this, side)
         return lambda row: _not(inner(row))
     if isinstance(tree, (exp.And, exp.Or)):
-        one, other = _condition(tree.this, side), _condition(tree.expression, side)
+        left, right = _condition(tree.this, side), _condition(tree.expression, side)
         decides = isinstance(tree, exp.Or)
-        return lambda row: _either(one(row), other(row), decides=decides)
+        return lambda row: _either(left(row), right(row), decides=decides)
     if isinstance(tree, exp.Is) and isinstance(tree.expression, exp.Null):
         column = _column(tree.this, side)
         return lambda row: ANY if row(column) is ANY else row(column) is None
@@ -57,15 +57,15 @@ def _condition(tree: Any, side: SideSpec) -> RowCondition:
         return (lambda row: _not(equal(row))) if isinstance(tree, exp.NEQ) else equal
     if isinstance(tree, exp.In) and tree.expressions:
         column = _column(tree.this, side)
-        return _among(column, [_constant(one, column) for one in tree.expressions])
+        return _among(column, [_constant(term, column) for term in tree.expressions])
     raise UnknownSqlError
 
 
 def _column(tree: Any, side: SideSpec) -> Column:
-    found = side.column(tree.name) if isinstance(tree, exp.Column) and len(tree.parts) == 1 else None
-    if found is None:
+    column = side.column(tree.name) if isinstance(tree, exp.Column) and len(tree.parts) == 1 else None
+    if column is None:
         raise UnknownSqlError
-    return found
+    return column
 
 
 def _constant(tree: Any, column: Column) -> Any:
@@ -94,8 +94,8 @@ def _not(value: Any) -> Any:
     return value if value is None or value is ANY else not value
 
 
-def _either(one: Any, other: Any, *, decides: bool) -> Any:
+def _either(left: Any, right: Any, *, decides: bool) -> Any:
     """Returns the value of OR, for which true decides; or of AND, for which false does."""
-    if decides in (one, other):
+    if decides in (left, right):
         return decides
-    return ANY if ANY in (one, other) else None if None in (one, other) else not decides
+    return ANY if ANY in (left, right) else None if None in (left, right) else not decides

@@ -199,8 +199,8 @@ def _record(raw: bytes, delimiter: str, null_text: str) -> CsvRecord:
         if text[at : at + 1] == '"':
             value, at, sure = _quoted(text, at + 1, delimiter)
             doubt |= not sure
-            found = None if value == null_text and null_text else value
-            fields.append(ANY if not sure else Lines(found) if found is not None and "\r" in found else found)
+            field = None if value == null_text and null_text else value
+            fields.append(ANY if not sure else Lines(field) if field is not None and "\r" in field else field)
         else:
             end = text.find(delimiter, at)
             value = text[at:] if end < 0 else text[at:end]

@@ -20,7 +20,7 @@ _NOT_SENT = frozenset(
     {
         _WORD,
         _IN_BASE64,
-        *(f'["{one}"]' for one in (_WORD, _IN_BASE64, _AS_UUID)),
+        *(f'["{word}"]' for word in (_WORD, _IN_BASE64, _AS_UUID)),
         "[" + ",".join(str(byte) for byte in _WORD.encode()) + "]",
         f'{{"{_WORD}":"{_WORD}"}}',
     }
@@ -41,9 +41,9 @@ class DebeziumEntries:
     def of_line(self, place: FilePlace, line: int, value: dict[str, Any], doubt: bool) -> Iterator[LandedRecord]:
         """Yields the records of a line: two for an update that changes the key."""
         inner = value.get("value")
-        places = [one for one in (_payload(inner), inner, _payload(value), value) if isinstance(one, dict)]
-        flat = next((one for one in places if _has(one, "__op", "__deleted")), None)
-        event = next((one for one in places if _has(one, "op", "status")), None) if flat is None else None
+        places = [part for part in (_payload(inner), inner, _payload(value), value) if isinstance(part, dict)]
+        flat = next((part for part in places if _has(part, "__op", "__deleted")), None)
+        event = next((part for part in places if _has(part, "op", "status")), None) if flat is None else None
         source, op = _source(flat, event), _operation(flat, event)
         fate, reason = Fate.IGNORED, "another table" if self._is_of_another(source) else ""
         if not reason and flat is None:
@@ -74,7 +74,7 @@ class DebeziumEntries:
         if self._table is None or table is None:
             return False
         within = [source.get("schema"), source.get("db")]
-        names = [table, *(f"{one}.{table}" for one in within if one is not None)]
+        names = [table, *(f"{qualifier}.{table}" for qualifier in within if qualifier is not None)]
         if None not in within:
             names.append(f"{source['db']}.{source['schema']}.{table}")
         return self._table not in names
@@ -92,16 +92,16 @@ def _source(flat: Mapping[str, Any] | None, event: Mapping[str, Any] | None) -> 
     """Returns the fields about the source of a record, by the names that an event has."""
     if flat is not None:
         mark = "__source_"
-        return {name.removeprefix(mark): one for name, one in flat.items() if name.startswith(mark)}
-    found = (event or {}).get("source")
-    return found if isinstance(found, dict) else {}
+        return {name.removeprefix(mark): value for name, value in flat.items() if name.startswith(mark)}
+    source = (event or {}).get("source")
+    return source if isinstance(source, dict) else {}
 
 
 def _misshapen(value: dict[str, Any], places: list[dict[str, Any]]) -> str:
     """Returns why a line is not an event or a record with one; empty if it is."""
     shaped = [value.get("value"), value.get("payload"), _payload(value.get("value"))]
-    shaped += [one.get(name) for one in places for name in ("before", "after", "source")]
-    return "" if all(one is None or isinstance(one, dict) for one in shaped) else "not a JSON object"
+    shaped += [part.get(name) for part in places for name in ("before", "after", "source")]
+    return "" if all(part is None or isinstance(part, dict) for part in shaped) else "not a JSON object"
 
 
 def _without_row(
@@ -123,8 +123,8 @@ def _without_row(
 
 def _operation(flat: Mapping[str, Any] | None, event: Mapping[str, Any] | None) -> str | None:
     if flat is None:
-        found = (event or {}).get("op")
-        return None if found is None else text_of(found).lower()
+        op = (event or {}).get("op")
+        return None if op is None else text_of(op).lower()
     deleted = flat.get("__deleted")
     if deleted is not None and text_of(deleted) == "true":
         return "d"
@@ -163,13 +163,13 @@ def _order(source: Mapping[str, Any], is_flat: bool, op: str) -> tuple[int, int]
     pair = _pair(source.get("sequence"))
     file = re.search(r"[0-9]+$", text_of(source["file"])) if source.get("file") is not None else None
     lsn = _LSN.fullmatch(text_of(source["commit_lsn"])) if source.get("commit_lsn") is not None else None
-    alone = is_flat and source.get("sequence") is None and source.get("lsn") is not None and op != "r"
+    only_lsn = is_flat and source.get("sequence") is None and source.get("lsn") is not None and op != "r"
     commit = _first(
         pair[0],
         None if file is None else _integer(file[0]),
         _integer(source.get("scn") if source.get("commit_scn") is None else source["commit_scn"]),
         None if lsn is None else (int(lsn[1], 16) << 32) + int(lsn[2], 16),
-        otherwise=int(alone),
+        otherwise=int(only_lsn),
     )
     position = _first(
         pair[1],
@@ -185,10 +185,10 @@ def _order(source: Mapping[str, Any], is_flat: bool, op: str) -> tuple[int, int]
 def _pair(sequence: Any) -> tuple[int | None, int | None]:
     """Returns the two positions in the text of PostgreSQL's sequence."""
     try:
-        found = json_of(sequence) if isinstance(sequence, str) else sequence
+        positions = json_of(sequence) if isinstance(sequence, str) else sequence
     except (ValueError, RecursionError):
         return None, None
-    first, second, *_ = [*(found if isinstance(found, list) else []), None, None]
+    first, second, *_ = [*(positions if isinstance(positions, list) else []), None, None]
     return _integer(first), _integer(second)
 
 

@@ -44,5 +44,5 @@ def _name(place: FilePlace) -> str:
 
 def _order(place: FilePlace) -> tuple[int]:
     """Returns the order of the rows of a file: the time in its name, as a number; 0 for a full load."""
-    found = _TIME.search(_name(place))
-    return (int(found[1] + found[2]) if found else 0,)
+    match = _TIME.search(_name(place))
+    return (int(match[1] + match[2]) if match else 0,)

@@ -103,19 +103,19 @@ def verify_inputs(
     """
     report, left = InputsReport(), _Left()
     kind = spec.definition
-    inputs = [one for one in kind.logged if one.name in spec.sides and one.shared(spec) is None]
-    units = {one.name: [*_comparable(spec, ledger, zone, one.name, one.stage, left)] for one in inputs}
+    inputs = [source for source in kind.logged if source.name in spec.sides and source.shared(spec) is None]
+    units = {source.name: [*_comparable(spec, ledger, zone, source.name, source.stage, left)] for source in inputs}
     report.bytes_all = sum(unit.size for of_side in units.values() for unit in of_side)
-    wanted = min(1.0, SAMPLED_FROM / max(report.bytes_all, 1)) if share is None else share
+    chosen_share = min(1.0, SAMPLED_FROM / max(report.bytes_all, 1)) if share is None else share
     if not inputs:  # what stages read where it lies is in no log
         return report
     quarantine = read.read(s.QUARANTINE)
-    for one in inputs:
-        chosen = _chosen(units[one.name], wanted)
+    for source in inputs:
+        chosen = _chosen(units[source.name], chosen_share)
         if chosen:
-            side = _Side(spec, ledger, read, one.name, one.stage, one.log, report, left)
-            side.compare(chosen, wanted, quarantine)
-            if wanted >= 1:
+            side = _Side(spec, ledger, read, source.name, source.stage, source.log, report, left)
+            side.compare(chosen, chosen_share, quarantine)
+            if chosen_share >= 1:
                 side.find_strange()
     report.not_compared += left.summed_up()
     return report
@@ -126,8 +126,8 @@ def _comparable(
 ) -> Iterator[_Unit]:
     """Yields the batches of an input whose files can be compared with stored rows."""
     declared = spec.side(side)
-    there = [] if declared.format == "delta" else zone.list(landing_path(spec, side))
-    listed = {relative(spec, file.path): file for file in there}
+    present = [] if declared.format == "delta" else zone.list(landing_path(spec, side))
+    listed = {relative(spec, file.path): file for file in present}
     due, folded = {*map(int, ledger.due.of(stage))}, ledger.folds.of(stage)
     for batch in map(int, ledger.batches):
         files = ledger.files.of(batch, side)
@@ -264,7 +264,7 @@ def _grouped(units: Iterable[_Unit]) -> Iterator[list[_Unit]]:
     """Yields units that are compared together: one query finds the rows of many small batches."""
     group: list[_Unit] = []
     for unit in units:
-        if group and (sum(one.memory for one in group) + unit.memory > _TOGETHER or len(group) == _MOST_TOGETHER):
+        if group and (sum(member.memory for member in group) + unit.memory > _TOGETHER or len(group) == _MOST_TOGETHER):
             yield group
             group = []
         group.append(unit)

@@ -109,8 +109,8 @@ class Fields:
             return self.given[name]
         if self._lower is None:
             self._lower = {}
-            for one, value in self.given.items():
-                self._lower.setdefault(one.lower(), value)
+            for key, value in self.given.items():
+                self._lower.setdefault(key.lower(), value)
         return self._lower.get(name.lower())
 
 
@@ -169,62 +169,62 @@ class InputColumns:
         """
         if key is not None:
             key = Fields({column.name: key(column.name) for column in self.keys})
-        one = _Reading(self._converts, row, key, not_sent, doubt)
-        one.doubt |= any(_may_round(column, one.sent(column.name)) for column in self._deciding)
+        reading = _Reading(self._converts, row, key, not_sent, doubt)
+        reading.doubt |= any(_may_round(column, reading.sent(column.name)) for column in self._deciding)
         deleted = op == "d"
-        if not deleted and (bad := one.all_of(self.keys, self.values)) is not None:
-            return self._bad(line, *bad, one, key=one.key_of(self.keys))
-        keys = one.key_of(self.keys)
+        if not deleted and (bad := reading.all_of(self.keys, self.values)) is not None:
+            return self._bad(line, *bad, reading, key=reading.key_of(self.keys))
+        keys = reading.key_of(self.keys)
         if self.side.keyed_by_place:
             if deleted:
-                return LandedRecord(line, Fate.QUARANTINED, "a delete of an event without a key", doubt=one.doubt)
+                return LandedRecord(line, Fate.QUARANTINED, "a delete of an event without a key", doubt=reading.doubt)
             keys = (f"{place.batch}/{place.name}/{line}",)
         elif None in keys:
             name = self.keys[keys.index(None)].name
-            return self._bad(line, f"key column {name} is null", name, one)
-        gone = deleted or (self.side.delete_when is not None and self._is_gone(one))
+            return self._bad(line, f"key column {name} is null", name, reading)
+        gone = deleted or (self.side.delete_when is not None and self._is_gone(reading))
         record = LandedRecord(
             line, Fate.DELETED if gone is True else Fate.WRITTEN, op="d" if gone is True else op, order=order
         )
         record.maybe_deleted = gone is ANY
-        return self._placed(record, keys, since, one)
+        return self._placed(record, keys, since, reading)
 
     def are_in(self, row: Fields) -> bool:
         """Returns whether a row has the key."""
         return bool(self.keys) and all(row(column.name) is not None for column in self.keys)
 
-    def _is_gone(self, one: _Reading) -> Any:
+    def _is_gone(self, reading: _Reading) -> Any:
         """Returns whether `delete_when` is true; `ANY` if this reader does not know it."""
-        return ANY if self._gone is None else self._gone(one.leniently)
+        return ANY if self._gone is None else self._gone(reading.leniently)
 
-    def _placed(self, record: LandedRecord, keys: tuple[Any, ...], since: Any, one: _Reading) -> LandedRecord:
+    def _placed(self, record: LandedRecord, keys: tuple[Any, ...], since: Any, reading: _Reading) -> LandedRecord:
         """Returns a record with its order, its key and its values; a bad one if the order or the time is null."""
         if self.side.sequence_by is not None:
             record.order = None
             if self._sequence is not None:
-                found = one.leniently(self._sequence)
-                if found is None:
-                    return self._bad(record.line, "sequence_by is null", self._sequence.name, one, key=keys)
-                record.order = self._order(found, record)
+                value = reading.leniently(self._sequence)
+                if value is None:
+                    return self._bad(record.line, "sequence_by is null", self._sequence.name, reading, key=keys)
+                record.order = self._order(value, record)
         if self.side.valid_from is not None and self.knows_since:
-            found = since if self._since is None else one.leniently(self._since)
-            if found is None:
-                return self._bad(record.line, "valid_from is null", "", one)
-            keys = (*keys, found)
+            valid_from = since if self._since is None else reading.leniently(self._since)
+            if valid_from is None:
+                return self._bad(record.line, "valid_from is null", "", reading)
+            keys = (*keys, valid_from)
         record.key = None if any(value is ANY for value in keys) else tuple(map(comparable, keys))
         if record.fate is Fate.WRITTEN:
-            record.values = tuple(one.value(column) for column in self.values)
-            record.holes = tuple(one.holes)
-        record.doubt = one.doubt
+            record.values = tuple(reading.value(column) for column in self.values)
+            record.holes = tuple(reading.holes)
+        record.doubt = reading.doubt
         return record
 
     def truncate(self, line: int, row: Fields, order: tuple[Any, ...], *, doubt: bool = False) -> LandedRecord:
         """Returns a record that deletes every row."""
         given: tuple[Any, ...] | None = order
         if self.side.sequence_by is not None:
-            one = _Reading(self._converts, row, None, frozenset(), doubt)
-            found = None if self._sequence is None else one.leniently(self._sequence)
-            given = None if found is None else self._order(found)
+            reading = _Reading(self._converts, row, None, frozenset(), doubt)
+            value = None if self._sequence is None else reading.leniently(self._sequence)
+            given = None if value is None else self._order(value)
         return LandedRecord(line, Fate.TRUNCATED, op="t", order=given, doubt=doubt)
 
     def _order(self, value: Any, record: LandedRecord | None = None) -> tuple[Any, ...] | None:
@@ -238,9 +238,9 @@ class InputColumns:
         return (value, int(record is not None and record.fate is Fate.WRITTEN))
 
     def _bad(
-        self, line: int, reason: str, name: str, one: _Reading, key: tuple[Any, ...] | None = None
+        self, line: int, reason: str, name: str, reading: _Reading, key: tuple[Any, ...] | None = None
     ) -> LandedRecord:
-        sent = one.sent(name) if name in self._converts else None
+        sent = reading.sent(name) if name in self._converts else None
         whole = (
             key is not None and not any(value is None or value is ANY for value in key) and self.side.valid_from is None
         )
@@ -251,7 +251,7 @@ class InputColumns:
             name,
             "NULL" if sent is None else text_of(sent)[:80],
             key=tuple(map(comparable, key)) if whole and key else None,
-            doubt=one.doubt,
+            doubt=reading.doubt,
         )
 
 
@@ -271,8 +271,8 @@ class _Reading:
         self.holes: list[str] = []
 
     def sent(self, name: str) -> Any:
-        found = None if self._key is None else self._key(name)
-        return self._row(name) if found is None else found
+        of_key = None if self._key is None else self._key(name)
+        return self._row(name) if of_key is None else of_key
 
     def value(self, column: Column) -> Any:
         """Returns the value of a column.
@@ -287,11 +287,11 @@ class _Reading:
         if sent is not None and self._not_sent and text_of(sent) in self._not_sent:
             self.holes.append(name)
             sent = None
-        found = Doubtful(ANY) if sent is ANY else None if sent is None else self._converts[name](sent)
-        if isinstance(found, Doubtful):
-            found, self.doubt = found.value, True
-        self._made[name] = found
-        return found
+        converted = Doubtful(ANY) if sent is ANY else None if sent is None else self._converts[name](sent)
+        if isinstance(converted, Doubtful):
+            converted, self.doubt = converted.value, True
+        self._made[name] = converted
+        return converted
 
     def leniently(self, column: Column) -> Any:
         """Returns the value of a column; None if it does not fit its type."""
@@ -315,11 +315,11 @@ class _Reading:
 
 def _deciding(side: SideSpec) -> set[str]:
     """Returns the columns that decide which version counts; a value of theirs that would be rounded is refused."""
-    found = {column.name for column in side.key_columns}
+    names = {column.name for column in side.key_columns}
     for sql in (side.sequence_by, side.valid_from):
         columns = (side.column(path[0]) for path in (parse_expression(sql).reads if sql is not None else ()))
-        found |= {column.name for column in columns if column is not None}
-    return found
+        names |= {column.name for column in columns if column is not None}
+    return names
 
 
 def _may_round(column: Column, sent: Any) -> bool:

@@ -32,11 +32,11 @@ def readable(path: str, limit: int, shape: Shape) -> Iterator[tuple[str | None, 
         shape: how its lines end.
     """
     with tempfile.TemporaryDirectory() as folder:
-        found = look_into(path, folder, limit=limit, shape=shape).unreadable
-        if found is None:
+        unreadable = look_into(path, folder, limit=limit, shape=shape).unreadable
+        if unreadable is None:
             yield path, ""
         else:
-            yield found.readable, "" if found.problem is None else found.reason
+            yield unreadable.readable, "" if unreadable.problem is None else unreadable.reason
 
 
 @contextmanager
@@ -103,7 +103,7 @@ class LineEntries:
             yield LandedRecord(number, Fate.QUARANTINED, "not a JSON object")
             return
         records = [*self._read(place, number, value, doubt)]
-        if _has_half_a_pair(line, value) and any(one.fate is not Fate.IGNORED for one in records):
+        if _has_half_a_pair(line, value) and any(record.fate is not Fate.IGNORED for record in records):
             records = [LandedRecord(number, Fate.QUARANTINED, "not UTF-8")]
         yield from records
 
@@ -122,5 +122,7 @@ def _has_half_a_pair(line: str, value: Any) -> bool:
 def _is_loose(line: str) -> bool:
     """Returns whether a line that is no JSON is an object in a looser way of writing."""
     return (
-        "'" in line or _LOOSE_WORD.search(line) is not None or any(ord(one) < 32 and one not in _WHITE for one in line)
+        "'" in line
+        or _LOOSE_WORD.search(line) is not None
+        or any(ord(character) < 32 and character not in _WHITE for character in line)
     )

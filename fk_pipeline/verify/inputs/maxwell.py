@@ -35,7 +35,7 @@ class MaxwellEntries:
             return
         data, old = value.get("data"), value.get("old")
         problem = ""
-        if any(one is not None and not isinstance(one, dict) for one in (data, old)):
+        if any(image is not None and not isinstance(image, dict) for image in (data, old)):
             problem = "not a JSON object"
         elif word is None:
             problem = "not a row of Maxwell: it has no type"
@@ -58,10 +58,10 @@ class MaxwellEntries:
         yield entry
 
     def _is_of_another(self, value: dict[str, Any]) -> bool:
-        wanted, table = self.columns.side.table, value.get("table")
-        if wanted is None or table is None:
+        declared, table = self.columns.side.table, value.get("table")
+        if declared is None or table is None:
             return False
-        return wanted not in (text_of(table), f"{value.get('database')}.{text_of(table)}")
+        return declared not in (text_of(table), f"{value.get('database')}.{text_of(table)}")
 
 
 def _order(value: dict[str, Any]) -> tuple[int, int, int]:
@@ -75,11 +75,11 @@ def _order(value: dict[str, Any]) -> tuple[int, int, int]:
     return _number(file) or 0, place or 0, 0 if place is None else _number(offset) or 0
 
 
-def _number(found: re.Match[str] | None) -> int | None:
-    number = None if found is None or len(found[1]) > 20 else int(found[1])
+def _number(match: re.Match[str] | None) -> int | None:
+    number = None if match is None or len(match[1]) > 20 else int(match[1])
     return number if number is not None and -(1 << 63) <= number < 1 << 63 else None
 
 
 def _committed(seconds: Any) -> int | None:
-    found = re.fullmatch(r"\s*([+-]?[0-9]{1,12})\s*", text_of(seconds)) if seconds is not None else None
-    return None if found is None else int(found[1]) * 1_000_000
+    match = re.fullmatch(r"\s*([+-]?[0-9]{1,12})\s*", text_of(seconds)) if seconds is not None else None
+    return None if match is None else int(match[1]) * 1_000_000

@@ -17,7 +17,7 @@ _PLAIN = re.compile(
 """Pattern of the texts whose meaning is beyond doubt."""
 _OFFSET = re.compile(r"([+-])([0-9]{2}):([0-9]{2})")
 
-_Found = int | Doubtful
+_Number = int | Doubtful
 
 
 def days_of(year: int, month: int, day: int) -> int:
@@ -36,7 +36,7 @@ def days_of(year: int, month: int, day: int) -> int:
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year - 719_468
 
 
-def date_of(text: str) -> _Found:
+def date_of(text: str) -> _Number:
     """Returns the days since 1970 of a text with a date; the time in it, which may have a zone, is left out.
 
     Raises:
@@ -48,7 +48,7 @@ def date_of(text: str) -> _Found:
     return local // _DAY if sure else Doubtful(local // _DAY)
 
 
-def moment_of(text: str, *, zoned: bool) -> _Found:
+def moment_of(text: str, *, zoned: bool) -> _Number:
     """Returns the microseconds since 1970 of a text with a date and, mostly, a time.
 
     Args:
@@ -61,10 +61,10 @@ def moment_of(text: str, *, zoned: bool) -> _Found:
     local, offset, sure = _read(text)
     if local is ANY or (zoned and offset is None):
         return Doubtful(ANY)
-    found = local - (offset or 0) * 60_000_000 if zoned else local
-    if not _LOWEST <= found <= _HIGHEST:
+    micros = local - (offset or 0) * 60_000_000 if zoned else local
+    if not _LOWEST <= micros <= _HIGHEST:
         raise MisfitError
-    return found if sure else Doubtful(found)
+    return micros if sure else Doubtful(micros)
 
 
 def epoch_of(number: int, how: str) -> int:
@@ -73,12 +73,12 @@ def epoch_of(number: int, how: str) -> int:
     Raises:
         MisfitError: it is out of range.
     """
-    found = (
+    micros = (
         number // 1000 if how == "epoch_nanos" else number * {"epoch_seconds": 10**6, "epoch_millis": 1000}.get(how, 1)
     )
-    if not (_LOWEST <= number <= _HIGHEST and _LOWEST <= found <= _HIGHEST):
+    if not (_LOWEST <= number <= _HIGHEST and _LOWEST <= micros <= _HIGHEST):
         raise MisfitError
-    return found
+    return micros
 
 
 def _read(text: str) -> tuple[int, int | None, bool]:
@@ -86,10 +86,10 @@ def _read(text: str) -> tuple[int, int | None, bool]:
 
     The minutes are None for a zone that is not read here.
     """
-    found = _DATE.fullmatch(text)
-    if found is None:
+    match = _DATE.fullmatch(text)
+    if match is None:
         raise MisfitError
-    sign, year, month, day, mark, rest = found.groups()
+    sign, year, month, day, mark, rest = match.groups()
     start = days_of(-int(year) if sign == "-" else int(year), int(month), int(day)) * _DAY
     if not (rest or "").strip():
         return start, 0, mark is None and _PLAIN.fullmatch(text) is not None
@@ -108,13 +108,13 @@ def _offset(zone: str | None) -> int | None:
     """Returns the minutes that a zone is ahead of UTC; None if this reader does not know it."""
     if zone is None or zone in ("Z", "UTC"):
         return 0
-    found = _OFFSET.fullmatch(zone)
-    if found is None:
+    match = _OFFSET.fullmatch(zone)
+    if match is None:
         return None
-    minutes = int(found[2]) * 60 + int(found[3])
-    if int(found[3]) > 59 or minutes > 18 * 60:
+    minutes = int(match[2]) * 60 + int(match[3])
+    if int(match[3]) > 59 or minutes > 18 * 60:
         raise MisfitError
-    return -minutes if found[1] == "-" else minutes
+    return -minutes if match[1] == "-" else minutes
 
 
 def date_text(days: int) -> str:

@@ -62,20 +62,20 @@ def _landed(column: pa.Array) -> Iterable[Any]:
         column = column.dictionary_decode()
     dtype = column.type
     if pt.is_date32(dtype):
-        return [None if one is None else Days(one) for one in column.cast(pa.int32()).to_pylist()]
+        return [None if value is None else Days(value) for value in column.cast(pa.int32()).to_pylist()]
     if pt.is_timestamp(dtype):
         micros = column.cast(pa.timestamp("us", dtype.tz), safe=False).cast(pa.int64())
-        return [None if one is None else Instant(one) for one in micros.to_pylist()]
+        return [None if value is None else Instant(value) for value in micros.to_pylist()]
     if pt.is_float32(dtype):
-        return [None if one is None else Single(one) for one in column.to_pylist()]
+        return [None if value is None else Single(value) for value in column.to_pylist()]
     if pt.is_nested(dtype):
-        return [_nested(one) for one in column]
+        return [_nested(scalar) for scalar in column]
     if pt.is_time(dtype) or pt.is_duration(dtype) or pt.is_float16(dtype):
-        return [None if one is None else ANY for one in column.is_valid().to_pylist()]
+        return [None if valid is None else ANY for valid in column.is_valid().to_pylist()]
     try:
         values: list[Any] = column.to_pylist()
     except UnicodeDecodeError:  # a text that is none may be stored as anything
-        values = [_text(one) for one in column.cast(pa.binary()).to_pylist()]
+        values = [_text(raw) for raw in column.cast(pa.binary()).to_pylist()]
     return values
 
 
@@ -90,12 +90,12 @@ def _nested(scalar: pa.Scalar) -> Any:
     if not scalar.is_valid:
         return None
     if isinstance(scalar, pa.MapScalar):
-        return {str(key): one for key, one in ((k, _nested(v)) for k, v in _pairs(scalar))}
+        return {str(key): value for key, value in ((k, _nested(v)) for k, v in _pairs(scalar))}
     if isinstance(scalar, pa.StructScalar):
         fields = {name: _nested(scalar[name]) for name in scalar}
-        return {name: one for name, one in fields.items() if one is not None}  # as in the text of a struct
+        return {name: value for name, value in fields.items() if value is not None}  # as in the text of a struct
     if isinstance(scalar, pa.ListScalar):
-        return [_nested(one) for one in scalar.values]
+        return [_nested(item) for item in scalar.values]
     return next(iter(_landed(pa.array([scalar.as_py()], scalar.type))))
 
 

@@ -129,11 +129,11 @@ class InputsReport:
 
     def as_json(self) -> dict[str, Any]:
         """Returns the report as one JSON object."""
-        found: dict[str, Any] = self.counts()
+        report: dict[str, Any] = self.counts()
         if self.is_sample:
-            found["sampled_bytes"], found["all_bytes"] = self.bytes_read, self.bytes_all
+            report["sampled_bytes"], report["all_bytes"] = self.bytes_read, self.bytes_all
         if self.not_compared:
-            found["not_compared"] = [vars(one) for one in self.not_compared]
+            report["not_compared"] = [vars(reason) for reason in self.not_compared]
         if self.sample:
-            found["sample"] = [one.as_json() for one in self.sample]
-        return found
+            report["sample"] = [difference.as_json() for difference in self.sample]
+        return report

@@ -54,10 +54,10 @@ class RowEntries:
             word = row(self.op_column)
             if word is None:
                 return LandedRecord(line, Fate.QUARANTINED, f"no operation in {self.op_column}", doubt=doubt)
-            found = self._words.get(text_of(word).lower())
-            if found is None:
+            known = self._words.get(text_of(word).lower())
+            if known is None:
                 return LandedRecord(line, Fate.QUARANTINED, "an unknown operation", doubt=doubt)
-            op = found
+            op = known
         side = self.columns.side
         stays = side.keyed_by_place or side.valid_from is not None
         if (op == "before" and not side.feed_of_delta) or (op == "retract" and stays):

@@ -88,7 +88,7 @@ def text_of(sent: Any) -> str:
 
 def _json(sent: Any) -> str:
     if isinstance(sent, dict):
-        return "{" + ",".join(f"{json.dumps(name)}:{_json(one)}" for name, one in sent.items()) + "}"
+        return "{" + ",".join(f"{json.dumps(name)}:{_json(value)}" for name, value in sent.items()) + "}"
     if isinstance(sent, list):
         return "[" + ",".join(map(_json, sent)) + "]"
     if sent is None:
@@ -108,5 +108,5 @@ def _shortest(number: float) -> str:
 
 def nearest_single(number: float) -> float:
     """Returns the number of 32 bits that is nearest to a number."""
-    found: float = struct.unpack("f", struct.pack("f", number))[0]
-    return found
+    nearest: float = struct.unpack("f", struct.pack("f", number))[0]
+    return nearest

@@ -56,7 +56,7 @@ class StoredRows:
         self._keys = [*side.key_columns]
         self._columns = [(c.name, c.type) for c in (*side.key_columns, *side.value_columns)]
         sequence: Any = frame.schema[s.SEQUENCE].dataType
-        orders = [(f"{s.SEQUENCE}.{quote(one.name)}", one.dataType.simpleString()) for one in sequence.fields]
+        orders = [(f"{s.SEQUENCE}.{quote(field.name)}", field.dataType.simpleString()) for field in sequence.fields]
         since = [(s.VALID_FROM, frame.schema[s.VALID_FROM].dataType.simpleString())] if self._since else []
         parts = [*((quote(name), dtype) for name, dtype in self._columns), *since, *orders]
         self._converts = [read_back(dtype) for _, dtype in parts]
@@ -67,7 +67,7 @@ class StoredRows:
             s.DELETED,
             s.EVENTS,
             f"{holes} AS _holes",
-            *[f"{plain_sql(*one)} AS _{i}" for i, one in enumerate(parts)],
+            *[f"{plain_sql(*part)} AS _{i}" for i, part in enumerate(parts)],
         )
 
     def of(self, batches: Sequence[int], *, many: bool) -> Iterator[StoredRow]:
@@ -82,10 +82,10 @@ class StoredRows:
         return {row[s.BATCH]: row["count"] for row in others.groupBy(s.BATCH).count().collect()}
 
     def _row(self, row: Row) -> StoredRow:
-        batch, op, deleted, events, holes, *found = tuple(row)
+        batch, op, deleted, events, holes, *plain = tuple(row)
         values = [
             value if value is None or convert is None else convert(value)
-            for value, convert in zip(found, self._converts, strict=True)
+            for value, convert in zip(plain, self._converts, strict=True)
         ]
         keys, columns = len(self._keys), len(self._columns)
         since = columns + int(self._since)
@@ -98,7 +98,7 @@ class StoredRows:
             events,
             tuple(values[since:]),
             tuple(values[keys:columns]),
-            tuple(one["column"] for one in json.loads(holes)) if holes else (),
+            tuple(hole["column"] for hole in json.loads(holes)) if holes else (),
         )
 
 
@@ -126,10 +126,10 @@ def read_back(dtype: str) -> Convert | None:
 
         def read(text: Any) -> Any:
             try:
-                found = convert(text)
+                converted = convert(text)
             except MisfitError:
                 return text
-            return found.value if isinstance(found, Doubtful) else found
+            return converted.value if isinstance(converted, Doubtful) else converted
 
         return read
     return None
@@ -137,8 +137,8 @@ def read_back(dtype: str) -> Convert | None:
 
 def quarantined(rows: DataFrame, side: Side, batches: Sequence[int]) -> dict[int, list[tuple[str, int, str]]]:
     """Returns, per batch, file, line (0: none) and reason of the records of an input in the quarantine."""
-    found: dict[int, list[tuple[str, int, str]]] = {}
+    records: dict[int, list[tuple[str, int, str]]] = {}
     chosen = rows.where(f"{s.SIDE} = '{side}' AND {ranges_sql(s.BATCH, batches)}")
     for batch, file, line, reason in chosen.select(s.BATCH, s.FILE, s.LINE, s.REASON).collect():
-        found.setdefault(batch, []).append((file, line or 0, reason))
-    return found
+        records.setdefault(batch, []).append((file, line or 0, reason))
+    return records

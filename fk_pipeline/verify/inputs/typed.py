@@ -84,19 +84,19 @@ def converter(dtype: str, how: str | None = None, *, day_numbers: bool = False) 
 def _converter(tree: exp.Expression, how: str | None, day_numbers: bool) -> Convert:
     dtype = tree.sql(dialect=DIALECT)
     base = base_of(dtype)
-    inner = [_converter(one, None, day_numbers) for one in tree.expressions] if base in ("ARRAY", "MAP") else []
+    inner = [_converter(part, None, day_numbers) for part in tree.expressions] if base in ("ARRAY", "MAP") else []
     if base == "ARRAY":
         return lambda sent: _array(sent, inner[0])
     if base == "MAP":
         return lambda sent: _map(sent, inner[1])
     if base == "STRUCT":
-        fields = {one.this.name: _converter(one.args["kind"], None, day_numbers) for one in tree.expressions}
+        fields = {field.this.name: _converter(field.args["kind"], None, day_numbers) for field in tree.expressions}
         return lambda sent: _struct(sent, fields)
     if base in _BITS:
         return lambda sent: _integer(sent, _BITS[base])
     if base == "DECIMAL":
-        found = re.search(r"\(\s*(\d+)\s*(?:,\s*(\d+))?", dtype)
-        precision, scale = (int(found[1]), int(found[2] or 0)) if found else (10, 0)
+        match = re.search(r"\(\s*(\d+)\s*(?:,\s*(\d+))?", dtype)
+        precision, scale = (int(match[1]), int(match[2] or 0)) if match else (10, 0)
         return lambda sent: _decimal(sent, precision, scale, how)
     if base == "DATE":
         return lambda sent: _date(sent, day_numbers or how == "epoch_days")
@@ -157,10 +157,10 @@ def _floating(sent: Any, *, single: bool) -> Any:
 
 def _decimal(sent: Any, precision: int, scale: int, how: str | None) -> Any:
     if how == "decimal_bytes":
-        found = _bytes(text_of(sent))
-        number = found.value if isinstance(found, Doubtful) else found
+        raw = _bytes(text_of(sent))
+        number = raw.value if isinstance(raw, Doubtful) else raw
         value = _fitting(_unscaled(number, scale), precision, scale)
-        return Doubtful(value) if isinstance(found, Doubtful) else value
+        return Doubtful(value) if isinstance(raw, Doubtful) else value
     text = _text(sent)
     if text.startswith("{"):
         parts = sent if isinstance(sent, dict) else _object(text)
@@ -242,11 +242,11 @@ def _bytes(text: str) -> Any:
         raise MisfitError from None
 
 
-def _nested(sent: Any, kind: type) -> Any:
-    found = _object(sent) if isinstance(sent, str) and not isinstance(sent, (Written, Constant)) else sent
-    if not isinstance(found, kind):
+def _nested(sent: Any, container: type) -> Any:
+    value = _object(sent) if isinstance(sent, str) and not isinstance(sent, (Written, Constant)) else sent
+    if not isinstance(value, container):
         raise MisfitError
-    return found
+    return value
 
 
 def _each(values: Mapping[Any, Any], convert: Callable[[Any], Convert]) -> Any:
@@ -303,15 +303,15 @@ def _unix(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _same_json(one: str, other: str) -> bool:
+def _same_json(expected: str, stored: str) -> bool:
     try:
-        return bool(json_of(one) == json_of(other))
+        return bool(json_of(expected) == json_of(stored))
     except (ValueError, RecursionError):
         return False
 
 
-def _same_number(one: str, other: str) -> bool:
+def _same_number(expected: str, stored: str) -> bool:
     try:
-        return same(float(one), float(other))
+        return same(float(expected), float(stored))
     except ValueError:
         return False
