@@ -17,6 +17,6 @@ def assets_of(spec: PipelineSpec, layout: Layout, sources: SourceKeys) -> list[A
     """Returns the assets of a pipeline: what landed of each input, and one per stage, in running order."""
     stages = spec.definition.stages
     return [
-        *(input_asset(spec, one.name, sources) for one in spec.definition.inputs),
+        *(input_asset(spec, source.name, sources) for source in spec.definition.inputs),
         *(stage_asset(spec, stage, layout[stage.name]) for stage in stages),  # a stage has the name of its main table
     ]

@@ -58,12 +58,12 @@ class _Ops:
     Attributes:
         first: run a pipeline before all others.
         then: run it after others.
-        asked: run the batches of it that a run is asked for.
+        requested: run the batches of it that the tags of a run name.
     """
 
     first: Mapping[str, OpDefinition]
     then: Mapping[str, OpDefinition]
-    asked: Mapping[str, OpDefinition]
+    requested: Mapping[str, OpDefinition]
 
     @classmethod
     def of(cls, specs: Sequence[PipelineSpec]) -> Self:
@@ -71,7 +71,7 @@ class _Ops:
         return cls(
             {spec.name: _run_of(spec, f"run_{spec.name}", waits=False) for spec in specs},
             {spec.name: _run_of(spec, f"then_run_{spec.name}", waits=True) for spec in specs},
-            {spec.name: _run_of(spec, f"batches_of_{spec.name}", waits=False, asked=True) for spec in specs},
+            {spec.name: _run_of(spec, f"batches_of_{spec.name}", waits=False, by_tags=True) for spec in specs},
         )
 
 
@@ -105,8 +105,8 @@ def _readers_jobs(specs: Sequence[PipelineSpec], ops: _Ops) -> dict[str, JobDefi
         readers = _closure(spec.name, read_by)
         if readers:
             names = [spec.name, *readers]
-            run = {name: ops.then[name] for name in readers} | {spec.name: ops.asked[spec.name]}
-            within = {name: [one for one in feeding[name] if one in names] for name in readers} | {spec.name: []}
+            run = {name: ops.then[name] for name in readers} | {spec.name: ops.requested[spec.name]}
+            within = {name: [other for other in feeding[name] if other in names] for name in readers} | {spec.name: []}
             about = (
                 f"The batches of {spec.name} that are asked for, then all that is due of {', '.join(readers)}, checked."
             )
@@ -126,8 +126,8 @@ def _feeding(specs: Sequence[PipelineSpec]) -> dict[str, list[str]]:
 def _closure(name: str, next_to: Mapping[str, Sequence[str]]) -> list[str]:
     """Returns all names that can be reached from one, without it."""
     names = [name]
-    for one in names:
-        names += [other for other in next_to[one] if other not in names]
+    for reached in names:
+        names += [other for other in next_to[reached] if other not in names]
     return names[1:]
 
 
@@ -152,14 +152,14 @@ def _job(
     ).to_job(executor_def=in_process_executor, tags={chain_tag(name): "" for name in names})
 
 
-def _run_of(spec: PipelineSpec, name: str, *, waits: bool, asked: bool = False) -> OpDefinition:
+def _run_of(spec: PipelineSpec, name: str, *, waits: bool, by_tags: bool = False) -> OpDefinition:
     """Returns the op that runs what is due of a pipeline, and checks every stage before the next.
 
     Args:
         spec: the pipeline.
         name: the name of the op.
         waits: whether other pipelines run before it.
-        asked: whether it runs only the batches that the tags of the run name, if they name any.
+        by_tags: whether it runs only the batches that the tags of the run name, if they name any.
     """
 
     @op(
@@ -175,19 +175,19 @@ def _run_of(spec: PipelineSpec, name: str, *, waits: bool, asked: bool = False) 
         import_early()
         with failing():
             pipeline = Pipeline(with_known_types(spec), spark.spark_session, landing_zone.zone())
-            yield from _run(context, pipeline, _asked_for(context) if asked else None)
+            yield from _run(context, pipeline, _range_of_tags(context) if by_tags else None)
 
     return run_due_stages
 
 
-def _asked_for(context: OpExecutionContext) -> BatchRange | None:
+def _range_of_tags(context: OpExecutionContext) -> BatchRange | None:
     """Returns the range that the tags of a run name; None if it has none."""
     first, last = (context.run.tags.get(tag) for tag in (RANGE_FIRST, RANGE_LAST))
     return None if first is None or last is None else BatchRange(BatchId.from_key(first), BatchId.from_key(last))
 
 
 def _run(
-    context: OpExecutionContext, pipeline: Pipeline, asked: BatchRange | None
+    context: OpExecutionContext, pipeline: Pipeline, requested: BatchRange | None
 ) -> Iterator[AssetMaterialization | AssetObservation]:
     """Runs what is due of a pipeline, or of some of its batches, and yields what Dagster shows of it.
 
@@ -197,16 +197,16 @@ def _run(
     stopped: CheckFailedError | HeldBackError | None = None
     log = Log(context)
     with hearing(log.warning):
-        if asked is not None:
+        if requested is not None:
             for notice in pipeline.discover().notices:
                 log.info(str(notice))
             finish(pipeline)
         for stage in pipeline.spec.definition.stage_names:
             try:
-                if asked is None:
+                if requested is None:
                     done: Sequence[StageRun] = pipeline.run(stages=[stage], tell=log.info)
                 else:
-                    done = _run_among(pipeline, stage, asked)
+                    done = _run_among(pipeline, stage, requested)
             except (CheckFailedError, HeldBackError) as error:  # it left batches out; the others go on
                 stopped, done = stopped or error, error.done
             for result in done:
@@ -216,7 +216,7 @@ def _run(
     _refuse_red_result(pipeline)
 
 
-def _run_among(pipeline: Pipeline, stage: str, asked: BatchRange) -> list[StageRun]:
+def _run_among(pipeline: Pipeline, stage: str, requested: BatchRange) -> list[StageRun]:
     """Runs a stage for those batches of a range that are due.
 
     Raises:
@@ -229,7 +229,9 @@ def _run_among(pipeline: Pipeline, stage: str, asked: BatchRange) -> list[StageR
         done.extend([] if result is None else [result])
         return result
 
-    refusing = run_due(pipeline, stage, run_if_due, [batch for batch in pipeline.ledger().batches if batch in asked])
+    refusing = run_due(
+        pipeline, stage, run_if_due, [batch for batch in pipeline.ledger().batches if batch in requested]
+    )
     if refusing:
         error = check_failed(refusing, pipeline.spec, pipeline.ledger())
         error.done = done

@@ -71,10 +71,10 @@ def _preview(spec: PipelineSpec, stored: HereTable) -> dict[str, Any]:
     ]
     if not names:
         return {}
-    found = stored.read(Wanted(names, limit=PREVIEWED))
+    rows = stored.read(Wanted(names, limit=PREVIEWED))
     records = [
         TableRecord({name: _value(value) for name, value in json.loads(line).items()})
-        for line in json_lines(found, hexadecimal=True)
+        for line in json_lines(rows, hexadecimal=True)
     ]
     schema = TableSchema([TableColumn(name, types[name].lower()) for name in names])
     return {"preview": MetadataValue.table(records, schema)}

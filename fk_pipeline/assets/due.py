@@ -36,15 +36,15 @@ def due_now(spec: PipelineSpec, ledger: Ledger, now: datetime) -> DueBatches:
     Left out are batches that failed a check, that failed just now or too often, or that have not settled.
     """
     refusing, failed, settling = [], [], []
-    wanted: dict[BatchId, None] = {}
+    candidates: dict[BatchId, None] = {}
     for stage in ledger.kind.stage_names:
         allowed, refused = ledger.checks.not_refused(stage, ledger.due.of(stage))
-        for one in refused:
-            mend = "mend or waive it" if one.may_be_waived else "mend it"
-            refusing.append(f"{one}; {mend}: 'fk-pipeline run {spec.file}' says how")
-        wanted |= dict.fromkeys(allowed)
+        for failure in refused:
+            mend = "mend or waive it" if failure.may_be_waived else "mend it"
+            refusing.append(f"{failure}; {mend}: 'fk-pipeline run {spec.file}' says how")
+        candidates |= dict.fromkeys(allowed)
     may = []
-    for batch in sorted(wanted):
+    for batch in sorted(candidates):
         why_failed, why_settles = _failed(spec, ledger, batch, now), _settles(spec.settings, ledger, batch, now)
         if why_failed:
             failed.append(why_failed)
@@ -91,20 +91,20 @@ def _settles(settings: Settings, ledger: Ledger, batch: BatchId, now: datetime) 
     """Returns the reason why a new batch with files of one side waits for the other side; None if it does not wait."""
     if not settings.settle_seconds or any(ledger.state(stage, batch).attempts for stage in ledger.inputs):
         return None
-    sides = [one.name for one in ledger.kind.logged if one.name in SIDES]
-    here = [side for side in sides if ledger.files.of(batch, side)]
-    if len(here) != 1:
+    sides = [source.name for source in ledger.kind.logged if source.name in SIDES]
+    landed = [side for side in sides if ledger.files.of(batch, side)]
+    if len(landed) != 1:
         return None
-    since: datetime = ledger.files.lists[int(batch), here[0]]["recorded_at"]
+    since: datetime = ledger.files.lists[int(batch), landed[0]]["recorded_at"]
     left = since + timedelta(seconds=settings.settle_seconds) - now
     if left <= timedelta(0):
         return None
-    other = Side.RIGHT if here[0] == Side.LEFT else Side.LEFT
+    other = Side.RIGHT if landed[0] == Side.LEFT else Side.LEFT
     return f"batch {int(batch)} waits another {left.total_seconds():.0f} s for a file of the {other} side"
 
 
 def ranges(
-    batches: Sequence[BatchId], partitions: Sequence[str], at_most: int, alone: Collection[BatchId] = ()
+    batches: Sequence[BatchId], partitions: Sequence[str], at_most: int, separate: Collection[BatchId] = ()
 ) -> Iterator[BatchRange]:
     """Yields ranges that together contain exactly some batches, also in the order of Dagster.
 
@@ -114,12 +114,12 @@ def ranges(
         batches: the batches.
         partitions: all partitions, in the order of Dagster.
         at_most: the largest number of batches in a range.
-        alone: batches that get a range of their own.
+        separate: batches that get a range of their own.
     """
     places = {key: place for place, key in enumerate(partitions)}
     run: list[BatchId] = []
     for batch in sorted(batches):
-        full = len(run) == at_most or bool({batch, *run[-1:]} & set(alone))
+        full = len(run) == at_most or bool({batch, *run[-1:]} & set(separate))
         if run and (full or places[batch.key] != places[run[-1].key] + 1):
             yield BatchRange(run[0], run[-1])
             run = []

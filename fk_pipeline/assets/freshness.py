@@ -41,16 +41,16 @@ def report_newest(
     if spec.settings.freshness is None:
         return 0
     number = 0
-    for one in spec.definition.inputs:
-        newest = ledger.files.newest(one.name)
+    for source in spec.definition.inputs:
+        newest = ledger.files.newest(source.name)
         if newest is None:
             continue
-        key, landed_at = input_key(spec, one.name), newest["recorded_at"].timestamp()
+        key, landed_at = input_key(spec, source.name), newest["recorded_at"].timestamp()
         record = instance.get_latest_materialization_event(key)
         if record is None or record.timestamp < landed_at:
             batch = BatchId(newest["batch"])
-            told = of_landing(spec, ledger, one.name, batch)
-            shown = AssetMaterialization(key, partition=batch.key, metadata=told, tags=tags(one.name, batch))
+            metadata = of_landing(spec, ledger, source.name, batch)
+            shown = AssetMaterialization(key, partition=batch.key, metadata=metadata, tags=tags(source.name, batch))
             _report_at(instance, shown, landed_at)
             number += 1
     return number

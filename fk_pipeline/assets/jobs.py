@@ -74,13 +74,13 @@ class _ThoseOf(AssetSelection):
         return AssetSelection.checks(*sorted(self.resolve_checks(asset_graph)))
 
 
-def _told_only_at(spec: PipelineSpec, depth: Depth) -> AssetSelection:
+def _evaluated_only_at(spec: PipelineSpec, depth: Depth) -> AssetSelection:
     """Returns the checks that only one depth can evaluate: in a run of the other depth, they would fail."""
     keys = [
-        AssetCheckKey(asset_key(spec, stage), one.name)
+        AssetCheckKey(asset_key(spec, stage), expectation.name)
         for stage in spec.definition.stage_names
-        for one in suite_of(spec, stage)
-        if one.depths == (depth,)
+        for expectation in suite_of(spec, stage)
+        if expectation.depths == (depth,)
     ]
     return _ThoseOf(keys)
 
@@ -94,14 +94,14 @@ def batches_job(spec: PipelineSpec) -> AssetJob:
     """Returns the job of all stages, in order; the rows that the batches touched are checked before the next stage."""
     return define_asset_job(
         batches_job_name(spec),
-        selection=_stages(spec) - _told_only_at(spec, Depth.FULL),
+        selection=_stages(spec) - _evaluated_only_at(spec, Depth.FULL),
         description=f"All stages of {spec.name} for one batch or a range of them, checked.",
     )
 
 
 def _full_checks(spec: PipelineSpec) -> AssetSelection:
     """Returns the checks that can be evaluated of whole tables."""
-    return _stages(spec) - _stages(spec).without_checks() - _told_only_at(spec, Depth.BATCH)
+    return _stages(spec) - _stages(spec).without_checks() - _evaluated_only_at(spec, Depth.BATCH)
 
 
 def full_checks_job(spec: PipelineSpec) -> AssetJob:
@@ -122,19 +122,19 @@ def _compact(context: OpExecutionContext, spec: PipelineSpec, spark: FkSparkReso
     names = ("table", *sizes, "rows removed")
     rows = [
         (
-            one.table,
-            one.before.files, one.after.files,
-            one.before.bytes, one.after.bytes,
-            one.before.stored, one.after.stored,
-            one.removed,
+            upkeep.table,
+            upkeep.before.files, upkeep.after.files,
+            upkeep.before.bytes, upkeep.after.bytes,
+            upkeep.before.stored, upkeep.after.stored,
+            upkeep.removed,
         )
-        for one in done
+        for upkeep in done
     ]  # fmt: skip
     table = MetadataValue.table(
         [TableRecord(dict(zip(names, row, strict=True))) for row in rows],
         TableSchema([TableColumn(name, "string" if name == "table" else "int") for name in names]),
     )
-    context.add_output_metadata({"tables": table, "bytes stored": sum(one.after.stored for one in done)})
+    context.add_output_metadata({"tables": table, "bytes stored": sum(upkeep.after.stored for upkeep in done)})
 
 
 def upkeep_job(spec: PipelineSpec) -> JobDefinition:
@@ -252,11 +252,11 @@ def shared_upkeep(specs: Sequence[PipelineSpec]) -> ScheduleDefinition:
         description="Folding, OPTIMIZE and VACUUM of every table of a pipeline, and of its ledger.",
     )
     def compact_tables(context: OpExecutionContext, spark: FkSparkResource) -> None:
-        wanted = context.op_config["pipeline"]
+        requested = context.op_config["pipeline"]
         with failing():
-            if wanted not in known:
-                raise UsageError(f"there is no pipeline {wanted!r} here", fix=f"name one of {', '.join(known)}")
-        _compact(context, known[wanted], spark)
+            if requested not in known:
+                raise UsageError(f"there is no pipeline {requested!r} here", fix=f"name one of {', '.join(known)}")
+        _compact(context, known[requested], spark)
 
     @job(
         name=f"{SHARED}_maintenance",
@@ -276,11 +276,11 @@ def shared_upkeep(specs: Sequence[PipelineSpec]) -> ScheduleDefinition:
     def weekly(context: ScheduleEvaluationContext) -> list[RunRequest]:
         return [
             RunRequest(
-                _run_key(context, one),
-                run_config={"ops": {name: {"config": {"pipeline": one}}}},
-                tags={PIPELINE_TAG: one},
+                _run_key(context, pipeline),
+                run_config={"ops": {name: {"config": {"pipeline": pipeline}}}},
+                tags={PIPELINE_TAG: pipeline},
             )
-            for one in known
+            for pipeline in known
         ]
 
     return weekly

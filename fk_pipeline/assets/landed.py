@@ -53,7 +53,7 @@ def sources_of(specs: Iterable[PipelineSpec], sources: SourceKeys) -> list[Asset
     """
     keys: dict[AssetKey, None] = {}
     for spec in specs:
-        for one in spec.definition.inputs:
-            if result_read_by(spec, one.name) is None and one.name not in spec.clocks:
-                keys[source_key(spec, one.name, sources)] = None
+        for source in spec.definition.inputs:
+            if result_read_by(spec, source.name) is None and source.name not in spec.clocks:
+                keys[source_key(spec, source.name, sources)] = None
     return [AssetSpec(key, group_name="sources", description=_OF_SOURCE) for key in keys]

@@ -83,12 +83,12 @@ def _ends(run: DagsterRun) -> tuple[str, str] | None:
     return None if first is None or last is None else (min(first, last), max(first, last))
 
 
-def _put(instance: DagsterInstance, spec: PipelineSpec, known: Sequence[str], wanted: Sequence[str]) -> None:
+def _put(instance: DagsterInstance, spec: PipelineSpec, known: Sequence[str], expected: Sequence[str]) -> None:
     """Adds partitions in their places; those behind them move."""
     in_place = 0
-    while in_place < len(known) and known[in_place] == wanted[in_place]:
+    while in_place < len(known) and known[in_place] == expected[in_place]:
         in_place += 1
-    name, last, storage = partitions_name(spec), [*wanted[in_place:]], instance.event_log_storage
+    name, last, storage = partitions_name(spec), [*expected[in_place:]], instance.event_log_storage
     if not last:
         return
     if in_place == len(known):
@@ -99,32 +99,32 @@ def _put(instance: DagsterInstance, spec: PipelineSpec, known: Sequence[str], wa
         _move_one_by_one(instance, spec, last)
 
 
-def _replace_last(storage: SqlEventLogStorage, name: str, since: str, wanted: Sequence[str]) -> None:
-    """Writes the partitions since one anew, in one transaction: no run and no backfill ever sees that one is missing.
+def _replace_last(storage: SqlEventLogStorage, name: str, since: str, expected: Sequence[str]) -> None:
+    """Writes the partitions since a given one again, in one transaction: none is ever missing for a run or a backfill.
 
     Dagster itself deletes and adds partitions one at a time only, so this uses the table that it keeps them in.
     """
     table = DynamicPartitionsTable.c
-    ours = table.partitions_def_name == name
+    of_pipeline = table.partitions_def_name == name
     with suppress(IntegrityError), storage.index_transaction() as connection:  # else another process did the same now
-        first = connection.scalar(sqlalchemy.select(table.id).where(ours, table.partition == since))
+        first = connection.scalar(sqlalchemy.select(table.id).where(of_pipeline, table.partition == since))
         if first is None:
             return  # another process is at it: the next look sees what it left
-        last = sqlalchemy.and_(ours, table.id >= first)
-        there = connection.scalars(sqlalchemy.select(table.partition).where(last)).all()  # maybe added meanwhile
+        last = sqlalchemy.and_(of_pipeline, table.id >= first)
+        stored = connection.scalars(sqlalchemy.select(table.partition).where(last)).all()  # maybe added meanwhile
         connection.execute(DynamicPartitionsTable.delete().where(last))
-        rows = [{"partitions_def_name": name, "partition": key} for key in sorted({*there, *wanted})]
+        rows = [{"partitions_def_name": name, "partition": key} for key in sorted({*stored, *expected})]
         connection.execute(DynamicPartitionsTable.insert(), rows)
 
 
-def _move_one_by_one(instance: DagsterInstance, spec: PipelineSpec, wanted: Sequence[str]) -> None:
+def _move_one_by_one(instance: DagsterInstance, spec: PipelineSpec, keys: Sequence[str]) -> None:
     """Brings partitions into order in a storage that is no SQL database, if nothing in Dagster is at work with them.
 
     If the process dies, at most one is missing, and the next tick adds it.
     """
     name = partitions_name(spec)
     busy = bool(active_runs(instance, spec)) or backfill_goes_on(instance, spec)
-    for key in wanted:
+    for key in keys:
         if not busy:
             instance.delete_dynamic_partition(name, key)
         instance.add_dynamic_partitions(name, [key])
@@ -132,5 +132,5 @@ def _move_one_by_one(instance: DagsterInstance, spec: PipelineSpec, wanted: Sequ
 
 def backfill_goes_on(instance: DagsterInstance, spec: PipelineSpec) -> bool:
     """Returns whether Dagster is at work on a backfill of a pipeline: it fails if one of its partitions is missing."""
-    found = instance.get_backfills(BulkActionsFilter(statuses=BACKFILLING))
-    return any(key.path[0] == spec.name for one in found for key in one.asset_selection or ())
+    backfills = instance.get_backfills(BulkActionsFilter(statuses=BACKFILLING))
+    return any(key.path[0] == spec.name for backfill in backfills for key in backfill.asset_selection or ())

@@ -93,8 +93,8 @@ def report_refusal(instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger
 
     A batch that has landed is not even listed then: without this, all that Dagster shows would stay green.
     """
-    for one in _not_yet_shown(instance, [failed_batches(spec, ledger, spec.definition.result_stage, refused)]):
-        instance.report_runless_asset_event(one)
+    for evaluation in _not_yet_shown(instance, [failed_batches(spec, ledger, spec.definition.result_stage, refused)]):
+        instance.report_runless_asset_event(evaluation)
 
 
 def sync(instance: DagsterInstance, pipeline: Pipeline, sources: SourceKeys) -> Reported:
@@ -121,8 +121,8 @@ def landed_version(ledger: Ledger, side: Side, batch: BatchId) -> str | None:
         return None
     log = kind.input(side)
     read = ledger.due.reading(log.stage, batch) if log.log else ledger.files.digest(batch, side)
-    said = f"{read}:{max(ledger.state(stage, batch).reopened for stage in kind.readers_of(side))}"
-    return hashlib.sha256(said.encode()).hexdigest()[:16]
+    text = f"{read}:{max(ledger.state(stage, batch).reopened for stage in kind.readers_of(side))}"
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def report_landed(
@@ -130,9 +130,9 @@ def report_landed(
 ) -> None:
     """Reports what landed of some batches before they run: a run has read what Dagster knows when it begins."""
     begun = time.monotonic()
-    for one in spec.definition.inputs:
-        for batch, (version, _) in _not_told(instance, spec, ledger, one.name, batches).items():
-            instance.report_runless_asset_event(_landed(spec, ledger, one.name, batch, version))
+    for source in spec.definition.inputs:
+        for batch, (version, _) in _unreported(instance, spec, ledger, source.name, batches).items():
+            instance.report_runless_asset_event(_landed(spec, ledger, source.name, batch, version))
             if time.monotonic() - begun > seconds:
                 return
 
@@ -154,10 +154,10 @@ def successes(
         *(_Shown(instance, input_key(spec, side), landed) for side in kind.inputs_of(stage)),
     ]
     keys = [batch.key for batch in runs]
-    found = [(one.key.to_user_string(), one.versions(keys), one.events(keys)) for one in read]
+    upstream = [(asset.key.to_user_string(), asset.versions(keys), asset.events(keys)) for asset in read]
     for batch, run in runs.items():
         due, tags = ledger.due.has(stage, batch), _of_version(run.run_id) | {_CODE_VERSION: run.run_id}
-        for path, versions, events in found:
+        for path, versions, events in upstream:
             event = events.get(batch.key)
             tags[f"{_READ_VERSION}/{path}"] = versions.get(batch.key, _NONE_YET)
             tags[f"{_READ_EVENT}/{path}"] = _NO_EVENT if event is None else str(event - due)
@@ -177,17 +177,19 @@ def _lacking(
     stages = spec.definition.stage_names
     for stage in stages:
         yield from _checks(instance, spec, ledger, stage)
-    there = {*instance.get_dynamic_partitions(partitions_name(spec))}
-    batches = [batch for batch in reversed(ledger.batches) if batch.key in there]
-    landed = {one.name: _not_told(instance, spec, ledger, one.name, batches) for one in spec.definition.inputs}
+    partitions = {*instance.get_dynamic_partitions(partitions_name(spec))}
+    batches = [batch for batch in reversed(ledger.batches) if batch.key in partitions]
+    landed = {
+        source.name: _unreported(instance, spec, ledger, source.name, batches) for source in spec.definition.inputs
+    }
     done = {stage: _not_shown(instance, spec, ledger, stage, batches) for stage in stages}
-    wanted = frozenset[BatchId]().union(*landed.values(), *done.values())
-    lacking = [batch for batch in batches if batch in wanted]
+    incomplete = frozenset[BatchId]().union(*landed.values(), *done.values())
+    lacking = [batch for batch in batches if batch in incomplete]
     for some in (lacking[i : i + AT_ONCE] for i in range(0, len(lacking), AT_ONCE)):
-        for side, told in landed.items():
+        for side, versions in landed.items():
             readers = spec.definition.readers_of(side)
-            for batch in (batch for batch in some if batch in told):
-                version, is_first = told[batch]
+            for batch in (batch for batch in some if batch in versions):
+                version, is_first = versions[batch]
                 yield _landed(spec, ledger, side, batch, version)
                 for reader in readers:
                     if is_first or not ledger.due.has(reader, batch):  # what Dagster noted of the run is older
@@ -202,23 +204,23 @@ def _lacking(
 
 
 def _landed(spec: PipelineSpec, ledger: Ledger, side: Side, batch: BatchId, version: str) -> AssetObservation:
-    told = of_landing(spec, ledger, side, batch)
-    return AssetObservation(input_key(spec, side), partition=batch.key, metadata=told, tags=_of_version(version))
+    metadata = of_landing(spec, ledger, side, batch)
+    return AssetObservation(input_key(spec, side), partition=batch.key, metadata=metadata, tags=_of_version(version))
 
 
 def _sources(
     instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, sources: SourceKeys
 ) -> Iterator[AssetMaterialization]:
     """Yields, of each folder or table that is read, the newest batch, unless a pipeline has told of the same files."""
-    for one in (one for one in spec.definition.inputs if one.name not in spec.clocks):
-        newest, key = ledger.files.newest(one.name), source_key(spec, one.name, sources)
-        if newest is None or result_read_by(spec, one.name) is not None:
+    for source in (source for source in spec.definition.inputs if source.name not in spec.clocks):
+        newest, key = ledger.files.newest(source.name), source_key(spec, source.name, sources)
+        if newest is None or result_read_by(spec, source.name) is not None:
             continue
         record = instance.get_latest_materialization_event(key)
         shown = record.asset_materialization if record is not None else None
         if record is not None and shown is not None:
-            told = (shown.tags or {}).get(DATA_VERSION) == newest["input"]
-            if told or record.timestamp >= newest["recorded_at"].timestamp():
+            is_known = (shown.tags or {}).get(DATA_VERSION) == newest["input"]
+            if is_known or record.timestamp >= newest["recorded_at"].timestamp():
                 continue
         files = figures_table({"files": len(newest["files"])})
         yield AssetMaterialization(
@@ -228,15 +230,15 @@ def _sources(
         )
 
 
-def _not_told(
+def _unreported(
     instance: DagsterInstance, spec: PipelineSpec, ledger: Ledger, side: Side, batches: Sequence[BatchId]
 ) -> dict[BatchId, tuple[str, bool]]:
     """Returns the batches of which Dagster does not know what landed: the data version, and whether it knows of any."""
     known = _Shown(instance, input_key(spec, side), DagsterEventType.ASSET_OBSERVATION).versions()
-    found = ((batch, landed_version(ledger, side, batch)) for batch in batches)
+    versions = ((batch, landed_version(ledger, side, batch)) for batch in batches)
     return {
         batch: (version, batch.key not in known)
-        for batch, version in found
+        for batch, version in versions
         if version is not None and known.get(batch.key) != version
     }
 
@@ -264,8 +266,8 @@ class _Shown:
     def versions(self, partitions: Sequence[str] | None = None) -> dict[str, str]:
         """Returns the data version of each partition; of some of them, or of all."""
         storage = self.instance.event_log_storage
-        found = storage.get_latest_tags_by_partition(self.key, self.kind, [DATA_VERSION], partitions)
-        return {partition: tags[DATA_VERSION] for partition, tags in found.items()}
+        by_partition = storage.get_latest_tags_by_partition(self.key, self.kind, [DATA_VERSION], partitions)
+        return {partition: tags[DATA_VERSION] for partition, tags in by_partition.items()}
 
     def events(self, partitions: Sequence[str]) -> Mapping[str, int]:
         """Returns the storage id of the newest event of some partitions."""
@@ -279,22 +281,24 @@ def _checks(
     yield from _not_yet_shown(instance, [*recorded(spec, ledger, stage), failed_batches(spec, ledger, stage)])
 
 
-def _not_yet_shown(instance: DagsterInstance, found: Sequence[AssetCheckEvaluation]) -> Iterator[AssetCheckEvaluation]:
+def _not_yet_shown(
+    instance: DagsterInstance, results: Sequence[AssetCheckEvaluation]
+) -> Iterator[AssetCheckEvaluation]:
     """Yields those of some results of checks that are not the newest ones that Dagster has."""
-    keys = [one.asset_check_key for one in found]
+    keys = [result.asset_check_key for result in results]
     records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
-    for one in found:
-        record = records.get(one.asset_check_key)
-        if record is None or not _is_shown(one, record.event):
-            yield one
+    for result in results:
+        record = records.get(result.asset_check_key)
+        if record is None or not _is_shown(result, record.event):
+            yield result
 
 
-def _is_shown(one: AssetCheckEvaluation, entry: EventLogEntry | None) -> bool:
+def _is_shown(evaluation: AssetCheckEvaluation, entry: EventLogEntry | None) -> bool:
     """Returns whether the newest event of a check in Dagster, if any, is a result that the ledger has."""
     event = None if entry is None else entry.dagster_event
     shown = None if event is None else event.event_specific_data
     if entry is None or not isinstance(shown, AssetCheckEvaluation):
         return False
-    if one.check_name == NO_BATCH_FAILED:
-        return (one.passed, one.description) == (shown.passed, shown.description)
-    return id_of(shown, entry.run_id) == id_of(one, "")
+    if evaluation.check_name == NO_BATCH_FAILED:
+        return (evaluation.passed, evaluation.description) == (shown.passed, shown.description)
+    return id_of(shown, entry.run_id) == id_of(evaluation, "")

@@ -108,10 +108,10 @@ def _tick(
     if refused is not None:
         return _refused(context, pipeline, refused)
     try:
-        found = pipeline.discover(LEASE_SECONDS)
+        discovery = pipeline.discover(LEASE_SECONDS)
     except (StateError, LeaseTakenError) as error:
         return SensorResult(skip_reason=str(error))
-    for notice in found.notices if found.batches else ():
+    for notice in discovery.notices if discovery.batches else ():
         log.info(notice.text)
     ledger = pipeline.ledger()
     _show(context, spec, ledger, sources, report_all=running is None)
@@ -121,14 +121,14 @@ def _tick(
 
     due = due_now(spec, ledger, now)
     if not due.batches:
-        held = [str(one) for one in found.notices if one.kind == HELD_BACK]
+        held = [str(notice) for notice in discovery.notices if notice.kind == HELD_BACK]
         return skip(*[*due.waiting, *held][:3] or ["nothing is due: no new or changed landing files"])
     if running is not None:
         count = f"{len(due.batches)} batches wait" if len(due.batches) > 1 else f"batch {due.batches[0]} waits"
         return skip(f"run {running.run_id} is active; {count} for it")
     waiting = list(due.waiting)
     partitions = instance.get_dynamic_partitions(partitions_name(spec))
-    for batches in ranges(due.batches, partitions, spec.settings.max_batches_per_run, alone=due.failed):
+    for batches in ranges(due.batches, partitions, spec.settings.max_batches_per_run, separate=due.failed):
         tries = _Tries(instance, job_name, batches, ledger)
         why = tries.why_not_again(spec, batches, now)
         if why is None:

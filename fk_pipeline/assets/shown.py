@@ -111,8 +111,8 @@ class Log:
 
 def description_of(spec: PipelineSpec, definition: StageDef) -> str:
     """Returns what people read of an asset: what the pipeline file says of the result, then what the stage does."""
-    said = spec.description if definition.name == spec.definition.result_stage else None
-    return f"{said.strip()}\n\n{definition.description}" if said else definition.description
+    declared = spec.description if definition.name == spec.definition.result_stage else None
+    return f"{declared.strip()}\n\n{definition.description}" if declared else definition.description
 
 
 def of_definition(spec: PipelineSpec, stage: str, table: Table) -> dict[str, Any]:
@@ -198,15 +198,15 @@ def of_landing(spec: PipelineSpec, ledger: Ledger, side: Side, batch: BatchId) -
     files = ledger.files.of(batch, side)
     shown = [TableRecord({"file": escaped(shown_file(file)), "bytes": file.size}) for file in files[:FILES_SHOWN]]
     schema = TableSchema([TableColumn("file", "string"), TableColumn("bytes", "int")])
-    told = {
+    metadata = {
         "files": len(files),
         FIGURES: figures_table({"bytes": sum(file.size for file in files)}),
         "first files": MetadataValue.table(shown, schema),
     }
     result = result_read_by(spec, side)
     read = _batches_read([spec.location(file.path) for file in files]) if result is not None else ""
-    told |= {f"batches of {result.path[-1]}": read} if result is not None and read else {}
-    return told | ({"note": "the batch was withdrawn"} if ledger.files.is_removed(batch, side) else {})
+    metadata |= {f"batches of {result.path[-1]}": read} if result is not None and read else {}
+    return metadata | ({"note": "the batch was withdrawn"} if ledger.files.is_removed(batch, side) else {})
 
 
 def _batches_read(paths: Iterable[str]) -> str:
@@ -214,22 +214,22 @@ def _batches_read(paths: Iterable[str]) -> str:
 
     They are those in the commits of these versions; of a whole table it is too many to name.
     """
-    found: dict[BatchRange, None] = {}
+    batches: dict[BatchRange, None] = {}
     for table, first, last in (version_range(path) for path in paths if names_versions(path)):
         if first is None:
             return f"all up to version {last}"
         with suppress(OSError, ValueError):  # no log there, or commits of somebody else
             newest = range(last, max(first, last - FILES_SHOWN + 1) - 1, -1)
             for commit in commits(table, newest):
-                found |= dict.fromkeys(parse_batches(commit.batches) if commit.batches else ())
-    return ", ".join(map(str, sorted(found, key=lambda one: (one.first, one.last))))
+                batches |= dict.fromkeys(parse_batches(commit.batches) if commit.batches else ())
+    return ", ".join(map(str, sorted(batches, key=lambda span: (span.first, span.last))))
 
 
 def _uri(place: str) -> str:
     return place if "://" in place else Path(place).as_uri()
 
 
-def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) -> TableColumn:
+def _column(spec: PipelineSpec, stage: str, table: Table, name: str, dtype: str) -> TableColumn:
     """Returns a column with its meaning and whether it is sensitive.
 
     The meaning is what the pipeline file says, that of a stored column of the pipeline, the expression that it is, or
@@ -237,12 +237,12 @@ def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) 
     """
     outputs = spec.outputs if stage == spec.definition.result_stage else ()
     side = spec.definition.side_of(stage)
-    of_result = {one.name: description_of_output(spec, one) for one in outputs}
+    of_result = {output.name: description_of_output(spec, output) for output in outputs}
     written = of_result if side is None else spec.side(side).descriptions
     tags = {"sensitive": ""} if name in table.sensitive else {}
     return TableColumn(
         name,
-        kind,
+        dtype,
         description=written.get(name)
         or loaded(spec.definition.meaning)(name, table.name)
         or spec.sql_of(stage, name)
@@ -253,8 +253,10 @@ def _column(spec: PipelineSpec, stage: str, table: Table, name: str, kind: str) 
 
 def _lineage(spec: PipelineSpec, stage: str) -> dict[str, Any]:
     """Returns, per column of a stage's main table, the columns of other assets from which its values come."""
-    found = loaded(spec.definition.lineage)(spec, stage)
-    columns = {name: [dep for of, column in made for dep in _made_of(spec, of, column)] for name, made in found.items()}
+    lineage = loaded(spec.definition.lineage)(spec, stage)
+    columns = {
+        name: [dep for of, column in made for dep in _made_of(spec, of, column)] for name, made in lineage.items()
+    }
     side = spec.definition.side_of(stage)
     if side is not None and result_read_by(spec, side) is not None:
         columns |= {column.name: _read(spec, side, column.name) for column in spec.side(side).columns}
@@ -264,7 +266,7 @@ def _lineage(spec: PipelineSpec, stage: str) -> dict[str, Any]:
 def _made_of(spec: PipelineSpec, of: str, column: str) -> list[TableColumnDep]:
     """Returns where a column of a stage's table is, or of an input that stages read where it lies."""
     kind = spec.definition
-    lying = of in {one.name for one in kind.inputs} and of not in kind.stage_names
+    lying = of in {source.name for source in kind.inputs} and of not in kind.stage_names
     return _read(spec, Side(of), column) if lying else [TableColumnDep(asset_key(spec, of), column)]
 
 

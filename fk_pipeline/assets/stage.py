@@ -87,23 +87,23 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
             materialise_batches(context, log, pipeline)
 
     def materialise_batches(context: AssetExecutionContext, log: Log, pipeline: Pipeline) -> None:
-        found = pipeline.discover()
-        for notice in found.notices:
+        discovery = pipeline.discover()
+        for notice in discovery.notices:
             if notice.side in inputs:
                 (log.warning if notice.kind == HELD_BACK else log.info)(notice.text)
-        wanted = [BatchId.from_key(key) for key in context.partition_keys]
+        requested = [BatchId.from_key(key) for key in context.partition_keys]
         update_partitions(context.instance, spec, pipeline.ledger())
-        _run(context, log, pipeline, stage, wanted)
+        _run(context, log, pipeline, stage, requested)
         ledger = pipeline.ledger()
-        for batch in wanted:
+        for batch in requested:
             context.add_asset_metadata(of_batch(spec, ledger, stage, batch), partition_key=batch.key)
-        if stage == spec.definition.result_stage and (now := observed(spec, wanted)) is not None:
+        if stage == spec.definition.result_stage and (now := observed(spec, requested)) is not None:
             context.log_event(now)
-        last = ledger.state(stage, wanted[-1]).last
+        last = ledger.state(stage, requested[-1]).last
         if last is not None:  # one run of the ledger, unless the range has gaps there: reports mend that
             context.set_data_version(context.asset_key, DataVersion(last.run_id))
         if inputs and not _is_of_sensor(context):
-            refuse_waiting(found, spec, [BatchRange.of(batch) for batch in wanted])
+            refuse_waiting(discovery, spec, [BatchRange.of(batch) for batch in requested])
 
     return materialise
 
@@ -121,7 +121,9 @@ def _is_of_sensor(context: AssetExecutionContext) -> bool:
     return DUE_TAG in context.run.tags and context.run.parent_run_id is None
 
 
-def _run(context: AssetExecutionContext, log: Log, pipeline: Pipeline, stage: str, wanted: Sequence[BatchId]) -> None:
+def _run(
+    context: AssetExecutionContext, log: Log, pipeline: Pipeline, stage: str, requested: Sequence[BatchId]
+) -> None:
     """Runs a stage for some batches: in a run that the sensor asked for, those that are due; otherwise all of them.
 
     Somebody who starts a run, starts it again or backfills wants these batches computed, whatever the ledger says.
@@ -135,7 +137,7 @@ def _run(context: AssetExecutionContext, log: Log, pipeline: Pipeline, stage: st
         return result
 
     if not _is_of_sensor(context):
-        for batches in contiguous(wanted, pipeline.ledger().batches):
+        for batches in contiguous(requested, pipeline.ledger().batches):
             ran(pipeline.runner.run(stage, batches))
         return
 
@@ -146,7 +148,7 @@ def _run(context: AssetExecutionContext, log: Log, pipeline: Pipeline, stage: st
         return result and ran(result)
 
     finish(pipeline)
-    refusing = run_due(pipeline, stage, run_if_due, frozenset(wanted))
+    refusing = run_due(pipeline, stage, run_if_due, frozenset(requested))
     if refusing:
         raise check_failed(refusing, pipeline.spec, pipeline.ledger())
 

@@ -66,15 +66,15 @@ class CheckResult:
     def counts(self) -> dict[str, Any]:
         """Returns the result as the command prints it."""
         status = "passed" if self.outcome.passed else "failed" if self.failed else "not run"
-        found: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "status": status,
             "severity": self.severity,
             "value": self.finding.value,
             "pending": self.finding.pending,
         }
         if self.failed:
-            found |= {"batches": list(self.finding.batches), "sample": list(self.finding.sample)}
-        return found | ({"problem": self.outcome.problem} if self.outcome.problem else {})
+            entry |= {"batches": list(self.finding.batches), "sample": list(self.finding.sample)}
+        return entry | ({"problem": self.outcome.problem} if self.outcome.problem else {})
 
 
 @dataclass(frozen=True)
@@ -100,12 +100,12 @@ class Checked:
     @property
     def failed(self) -> list[CheckResult]:
         """The critical expectations that do not hold."""
-        return [one for one in self.results if one.failed and one.severity == "critical"]
+        return [result for result in self.results if result.failed and result.severity == "critical"]
 
     @property
     def not_run(self) -> list[CheckResult]:
         """The expectations that could not be evaluated."""
-        return [one for one in self.results if one.outcome.problem is not None]
+        return [result for result in self.results if result.outcome.problem is not None]
 
 
 NO_BATCH_FAILED = "no_batch_failed"
@@ -121,11 +121,11 @@ def own_suite(spec: PipelineSpec, stage: str) -> tuple[OwnExpectation, ...]:
     kind = spec.definition
     about = kind.result.name if stage == kind.result_stage else kind.side_of(stage)
     own = () if about is None else spec.expectations.of(about)
-    ours = {NO_BATCH_FAILED, *(one.name for one in suites_of(kind)[stage])}
-    for one in own:
-        if one.name in ours:
+    built_in = {NO_BATCH_FAILED, *(expectation.name for expectation in suites_of(kind)[stage])}
+    for expectation in own:
+        if expectation.name in built_in:
             raise PipelineFileError(
-                f"an expectation is called {one.name!r}, as one of {stage} is already",
+                f"an expectation is called {expectation.name!r}, as one of {stage} is already",
                 where=str(spec.file),
                 fix="give it another name",
             )
@@ -174,21 +174,28 @@ def _checked(
 ) -> Checked:
     started = time.monotonic()
     spec, depth = pipeline.spec, Depth.FULL if batches is None else Depth.BATCH
-    suite = [one for one in suite_of(spec, stage, depth) if only is None or one.name in only]
-    own = [one for one in own_suite(spec, stage) if only is None or one.name in only]
-    found = violations(pipeline, stage, batches, proof)
-    suite = [one for one in suite if one.name in found.findings]
-    outcomes = validator.assert_found(spec.name, stage, found.findings, suite, spec.settings)
-    results = [CheckResult(one, outcomes[one.name], found.findings[one.name]) for one in suite]
+    suite = [expectation for expectation in suite_of(spec, stage, depth) if only is None or expectation.name in only]
+    own = [expectation for expectation in own_suite(spec, stage) if only is None or expectation.name in only]
+    scanned = violations(pipeline, stage, batches, proof)
+    suite = [expectation for expectation in suite if expectation.name in scanned.findings]
+    outcomes = validator.assert_findings(spec.name, stage, scanned.findings, suite, spec.settings)
+    results = [
+        CheckResult(expectation, outcomes[expectation.name], scanned.findings[expectation.name])
+        for expectation in suite
+    ]
     if own:
         rows, hidden = _rows_for_users(pipeline, stage, batches), _about_sensitive(spec, stage, own)
-        ran = validator.run_own(spec.name, stage, rows, [one for one in own if one not in hidden])
+        ran = validator.run_own(
+            spec.name, stage, rows, [expectation for expectation in own if expectation not in hidden]
+        )
         ran |= Validator().run_own(spec.name, stage, rows, hidden, counts_only=True)
-        for mine in own:
-            severity: Severity = "critical" if mine.severity == "critical" else "warning"
-            text = mine.description or f"{mine.type} {dict(mine.kwargs)}"
-            results.append(CheckResult(Expectation(mine.name, text, severity, Remedy.SOURCE), *ran[mine.name]))
-    return Checked(stage, depth, batches, found.rows, tuple(results), time.monotonic() - started)
+        for expectation in own:
+            severity: Severity = "critical" if expectation.severity == "critical" else "warning"
+            text = expectation.description or f"{expectation.type} {dict(expectation.kwargs)}"
+            results.append(
+                CheckResult(Expectation(expectation.name, text, severity, Remedy.SOURCE), *ran[expectation.name])
+            )
+    return Checked(stage, depth, batches, scanned.rows, tuple(results), time.monotonic() - started)
 
 
 def _rows_for_users(pipeline: Pipeline, stage: str, batches: BatchRange | None) -> DataFrame:
@@ -214,7 +221,11 @@ def _about_sensitive(spec: PipelineSpec, stage: str, own: Sequence[OwnExpectatio
     """Returns the expectations that read a sensitive column of `_rows_for_users`, or that name no column."""
     side = spec.definition.side_of(stage)
     sensitive = {*(spec.sensitive_outputs if side is None else spec.side(side).sensitive)}
-    return [one for one in own if sensitive and (not one.columns or sensitive & {*one.columns})]
+    return [
+        expectation
+        for expectation in own
+        if sensitive and (not expectation.columns or sensitive & {*expectation.columns})
+    ]
 
 
 def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
@@ -223,7 +234,7 @@ def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
     One row per expectation that failed, one per expectation that holds again after a failure, and one for the whole.
     """
     ledger, span = pipeline.ledger(), checked.batches
-    failed_before = {one.name for one in ledger.checks.failed() if one.stage == checked.stage}
+    failed_before = {failure.name for failure in ledger.checks.failed() if failure.stage == checked.stage}
     same = {
         "check_id": check_id,
         "stage": checked.stage,
@@ -235,23 +246,23 @@ def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
     rows = [
         same
         | {
-            "name": one.name,
-            "severity": one.severity,
-            "passed": one.outcome.passed,
-            "value": float(one.finding.value),
-            "pending": one.finding.pending,
-            "batches": _lies_at(one.finding, checked, ledger.batches),
-            "cure": one.expectation.remedy.value,
+            "name": result.name,
+            "severity": result.severity,
+            "passed": result.outcome.passed,
+            "value": float(result.finding.value),
+            "pending": result.finding.pending,
+            "batches": _lies_at(result.finding, checked, ledger.batches),
+            "cure": result.expectation.remedy.value,
         }
-        for one in checked.results
-        if one.failed or (one.outcome.passed and one.name in failed_before)
+        for result in checked.results
+        if result.failed or (result.outcome.passed and result.name in failed_before)
     ]
     whole = {
         "name": "",
         "severity": "summary",
         "passed": not checked.failed and not checked.not_run,
-        "value": float(sum(one.outcome.passed for one in checked.results)),
-        "pending": sum(one.finding.pending for one in checked.results),
+        "value": float(sum(result.outcome.passed for result in checked.results)),
+        "pending": sum(result.finding.pending for result in checked.results),
     }
     ledger.checks.record([*rows, same | whole])
 
@@ -261,28 +272,28 @@ def _lies_at(finding: Finding, checked: Checked, known: Sequence[int]) -> list[i
 
     A failed check of some batches stops at least one of these batches, even if the broken rows belong to others.
     """
-    here = [int(b) for b in known if checked.batches is not None and b in checked.batches]
+    batches = [int(b) for b in known if checked.batches is not None and b in checked.batches]
     if not set(finding.batches) <= set(map(int, known)):
-        return here
-    return sorted({*finding.batches, *([] if set(here) & set(finding.batches) else here)})
+        return batches
+    return sorted({*finding.batches, *([] if set(batches) & set(finding.batches) else batches)})
 
 
-def fix_of(one: CheckResult, stage: str, pipeline: Pipeline) -> str:
+def fix_of(result: CheckResult, stage: str, pipeline: Pipeline) -> str:
     """Returns the remedy for an expectation that does not hold: a command from the ledger, or an advice.
 
     Args:
-        one: the expectation, after its check was recorded.
+        result: of an expectation that does not hold; its check is recorded.
         stage: its stage.
         pipeline: the pipeline.
     """
     spec = pipeline.spec
-    if one.outcome.problem is not None:
+    if result.outcome.problem is not None:
         return f"mend the expectation in {spec.file}, and check again"
     ledger = pipeline.ledger()
-    failed = [each for each in ledger.checks.failed() if (each.stage, each.name) == (stage, one.name)]
+    failed = [failure for failure in ledger.checks.failed() if (failure.stage, failure.name) == (stage, result.name)]
     if failed:
         return check_failed(failed, spec, ledger).fix
-    return one.expectation.advice.format(file=spec.file)
+    return result.expectation.advice.format(file=spec.file)
 
 
 def refuse_failed(checked: Checked, pipeline: Pipeline) -> None:
@@ -293,9 +304,13 @@ def refuse_failed(checked: Checked, pipeline: Pipeline) -> None:
         ExpectationNotRunError: an expectation could not be evaluated.
     """
     where = f"pipeline {pipeline.spec.name}, stage {checked.stage}"
-    names = {one.name for one in checked.failed}
+    names = {result.name for result in checked.failed}
     if names:
-        failed = [one for one in pipeline.ledger().checks.failed() if one.stage == checked.stage and one.name in names]
+        failed = [
+            failure
+            for failure in pipeline.ledger().checks.failed()
+            if failure.stage == checked.stage and failure.name in names
+        ]
         if failed:
             raise check_failed(failed, pipeline.spec, pipeline.ledger())
         raise CheckFailedError(f"check {checked.failed[0].name} failed", where=where)

@@ -64,20 +64,28 @@ def checks_of(spec: PipelineSpec) -> list[AssetChecksDefinition]:
 
 def _specs(spec: PipelineSpec, stage: str) -> list[AssetCheckSpec]:
     key = asset_key(spec, stage)
-    ours = [
-        AssetCheckSpec(one.name, asset=key, description=one.description, blocking=one.severity == "critical")
-        for one in suite_of(spec, stage)
+    built_in = [
+        AssetCheckSpec(
+            expectation.name,
+            asset=key,
+            description=expectation.description,
+            blocking=expectation.severity == "critical",
+        )
+        for expectation in suite_of(spec, stage)
     ]
     own = [
         AssetCheckSpec(
-            one.name, asset=key, description=one.description or one.type, blocking=one.severity == "critical"
+            expectation.name,
+            asset=key,
+            description=expectation.description or expectation.type,
+            blocking=expectation.severity == "critical",
         )
-        for one in own_suite(spec, stage)
+        for expectation in own_suite(spec, stage)
     ]
     failed = AssetCheckSpec(
         NO_BATCH_FAILED, asset=key, description="The last run of every batch succeeded, wherever it ran."
     )
-    return [*ours, *own, failed]
+    return [*built_in, *own, failed]
 
 
 def _stage_checks(spec: PipelineSpec, stage: str) -> AssetChecksDefinition:
@@ -92,7 +100,7 @@ def _stage_checks(spec: PipelineSpec, stage: str) -> AssetChecksDefinition:
         context: AssetCheckExecutionContext, spark: FkSparkResource, landing_zone: LandingZoneResource
     ) -> Iterator[AssetCheckResult]:
         key = asset_key(spec, stage)
-        chosen = {one.name for one in context.selected_asset_check_keys if one.asset_key == key}
+        chosen = {check_key.name for check_key in context.selected_asset_check_keys if check_key.asset_key == key}
         docs = None if spec.settings.data_docs is None else Path(spec.location(str(spec.settings.data_docs)))
         batches = batches_of(context.run.tags, context.instance.get_dynamic_partitions(partitions_name(spec)))
         validator = Validator(docs / stage if docs is not None and batches is None else None)
@@ -106,14 +114,14 @@ def _stage_checks(spec: PipelineSpec, stage: str) -> AssetChecksDefinition:
     return check_stage
 
 
-def _result(one: AssetCheckEvaluation) -> AssetCheckResult:
+def _result(evaluation: AssetCheckEvaluation) -> AssetCheckResult:
     return AssetCheckResult(
-        passed=one.passed,
-        asset_key=one.asset_key,
-        check_name=one.check_name,
-        severity=one.severity,
-        description=one.description,
-        metadata=one.metadata,
+        passed=evaluation.passed,
+        asset_key=evaluation.asset_key,
+        check_name=evaluation.check_name,
+        severity=evaluation.severity,
+        description=evaluation.description,
+        metadata=evaluation.metadata,
     )
 
 
@@ -159,8 +167,14 @@ def recorded(spec: PipelineSpec, ledger: Ledger, stage: str) -> Iterator[AssetCh
     last, whole = ledger.checks.last, ledger.checks.last.get((stage, ""))
     if whole is None or whole["check_id"] is None:
         return
-    ours = [(one.name, one.severity) for one in suite_of(spec, stage) if Depth(whole["depth"]) in one.depths]
-    severities = dict([*ours, *((one.name, one.severity) for one in own_suite(spec, stage))])
+    built_in = [
+        (expectation.name, expectation.severity)
+        for expectation in suite_of(spec, stage)
+        if Depth(whole["depth"]) in expectation.depths
+    ]
+    severities = dict(
+        [*built_in, *((expectation.name, expectation.severity) for expectation in own_suite(spec, stage))]
+    )
     failed = {name: row for name in severities if (row := last.get((stage, name))) and _is_of(row, whole)}
     all_ran = len(failed) + whole["value"] == len(severities)
     for name in severities if all_ran else failed:
@@ -188,8 +202,8 @@ def _is_of(row: Mapping[str, Any], whole: Mapping[str, Any]) -> bool:
 
 def id_of(evaluation: AssetCheckEvaluation, run_id: str) -> str:
     """Returns the id of the check whose result Dagster has: that of its run, or of a check outside Dagster."""
-    said = evaluation.metadata.get(CHECK_ID)
-    return str(said.value) if said is not None else run_id
+    check_id = evaluation.metadata.get(CHECK_ID)
+    return str(check_id.value) if check_id is not None else run_id
 
 
 def evaluations(
@@ -215,16 +229,16 @@ def evaluations(
     """
     key = asset_key(pipeline.spec, stage)
     checked = check(pipeline, stage, batches, only=only, validator=validator, check_id=run_id)
-    for one in checked.results:
-        if one.outcome.problem is None:
-            fix = fix_of(one, stage, pipeline) if one.failed else None
+    for result in checked.results:
+        if result.outcome.problem is None:
+            fix = fix_of(result, stage, pipeline) if result.failed else None
             yield AssetCheckEvaluation(
-                passed=one.outcome.passed,
+                passed=result.outcome.passed,
                 asset_key=key,
-                check_name=one.name,
-                severity=_SEVERITY[one.severity],
-                description=_sentence(one),
-                metadata=metadata_of(one, checked, validator.index, fix),
+                check_name=result.name,
+                severity=_SEVERITY[result.severity],
+                description=_sentence(result),
+                metadata=metadata_of(result, checked, validator.index, fix),
             )
     if checked.not_run:
         raise not_run(checked.not_run, f"pipeline {pipeline.spec.name}, stage {stage}")
@@ -249,21 +263,23 @@ def batches_of(tags: Mapping[str, str], partitions: Sequence[str] = ()) -> Batch
     return BatchRange(BatchId.from_key(min(keys)), BatchId.from_key(max(keys)))
 
 
-def metadata_of(one: CheckResult, checked: Checked, data_docs: Path | None, fix: str | None = None) -> dict[str, Any]:
+def metadata_of(
+    result: CheckResult, checked: Checked, data_docs: Path | None, fix: str | None = None
+) -> dict[str, Any]:
     """Returns the metadata of one expectation in a check of its stage, by the names of `METADATA`."""
     metadata: dict[str, Any] = {
         "rows": MetadataValue.int(checked.rows),
-        "pending": MetadataValue.int(one.finding.pending),
+        "pending": MetadataValue.int(result.finding.pending),
         "depth": checked.depth.value,
         "batches": str(checked.batches) if checked.batches is not None else "all",
         "seconds": MetadataValue.float(round(checked.seconds, 3)),
     }
-    if one.expectation.share:
-        metadata["share"] = MetadataValue.float(float(one.finding.value))
+    if result.expectation.share:
+        metadata["share"] = MetadataValue.float(float(result.finding.value))
     else:
-        metadata["violations"] = MetadataValue.int(int(one.finding.value))
-    if one.finding.sample and one.failed:
-        metadata["sample"] = _sample_table(one.finding.sample)
+        metadata["violations"] = MetadataValue.int(int(result.finding.value))
+    if result.finding.sample and result.failed:
+        metadata["sample"] = _sample_table(result.finding.sample)
     if fix is not None:
         metadata["fix"] = fix
     if data_docs is not None:
@@ -279,10 +295,10 @@ def _sample_table(rows: Sequence[Mapping[str, Any]]) -> MetadataValue:
     )
 
 
-def _sentence(one: CheckResult) -> str:
+def _sentence(result: CheckResult) -> str:
     """Returns the description of the check result."""
-    value, pending = one.finding.value, one.finding.pending
-    if one.expectation.share:
+    value, pending = result.finding.value, result.finding.pending
+    if result.expectation.share:
         return f"a share of {value:.2%}"
     violating = f"{int(value)} row(s) violate it" if value else "no row violates it"
     return f"{violating}; {pending} wait for work that is due" if pending else violating

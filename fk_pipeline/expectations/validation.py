@@ -106,12 +106,12 @@ class Validator:
         """The first page of the Data Docs; None if they are not written."""
         return None if self.docs is None else self.docs.absolute() / "index.html"
 
-    def assert_found(
+    def assert_findings(
         self,
         pipeline: str,
         table: str,
         findings: Mapping[str, Finding],
-        wanted: Sequence[Expectation],
+        expectations: Sequence[Expectation],
         settings: Settings,
     ) -> dict[str, Outcome]:
         """Returns, per expectation, whether the finding is within the bound.
@@ -120,7 +120,7 @@ class Validator:
             pipeline: the name of the pipeline.
             table: the name for the numbers in Great Expectations.
             findings: the findings, by expectation.
-            wanted: the expectations.
+            expectations: the expectations.
             settings: the settings with the bounds.
         """
         import pandas as pd
@@ -129,14 +129,14 @@ class Validator:
 
         expected: list[GxExpectation] = [
             ExpectColumnMaxToBeBetween(
-                column=one.name,
+                column=expectation.name,
                 min_value=0,
-                max_value=one.at_most(settings),
-                description=_described(one, findings.get(one.name, Finding())),
-                severity=FailureSeverity(one.severity),
-                meta={"name": one.name},
+                max_value=expectation.at_most(settings),
+                description=_described(expectation, findings.get(expectation.name, Finding())),
+                severity=FailureSeverity(expectation.severity),
+                meta={"name": expectation.name},
             )
-            for one in wanted
+            for expectation in expectations
         ]
         known = self._context.data_sources.all()
         source: Any = known[pipeline] if pipeline in known else self._context.data_sources.add_pandas(pipeline)
@@ -149,7 +149,7 @@ class Validator:
         pipeline: str,
         table: str,
         rows: DataFrame,
-        wanted: Sequence[OwnExpectation],
+        expectations: Sequence[OwnExpectation],
         counts_only: bool = False,
     ) -> dict[str, tuple[Outcome, Finding]]:
         """Runs expectations of a user on rows; returns outcome and finding by name.
@@ -158,27 +158,27 @@ class Validator:
             pipeline: the name of the pipeline.
             table: the name for the rows in Great Expectations.
             rows: the rows.
-            wanted: the expectations.
+            expectations: the expectations.
             counts_only: reports no value of the rows, only the outcome and the number of rows that break the
                 expectation. Not for Data Docs.
         """
         from great_expectations.expectations.expectation_configuration import ExpectationConfiguration
         from great_expectations.expectations.metadata_types import FailureSeverity
 
-        found: dict[str, tuple[Outcome, Finding]] = {}
+        results: dict[str, tuple[Outcome, Finding]] = {}
         expected: list[GxExpectation] = []
-        for one in wanted:
+        for expectation in expectations:
             try:
                 config = ExpectationConfiguration(
-                    type=one.type,
-                    kwargs=dict(one.kwargs),
-                    meta={**one.meta, "name": one.name},
-                    description=one.description,
-                    severity=FailureSeverity(one.severity),
+                    type=expectation.type,
+                    kwargs=dict(expectation.kwargs),
+                    meta={**expectation.meta, "name": expectation.name},
+                    description=expectation.description,
+                    severity=FailureSeverity(expectation.severity),
                 )
                 expected.append(config.to_domain_obj())
             except Exception as error:  # noqa: BLE001  whatever the error is, only this one cannot run
-                found[one.name] = Outcome(problem=" ".join(str(error).split())), Finding()
+                results[expectation.name] = Outcome(problem=" ".join(str(error).split())), Finding()
         if expected:
             source = self._context.data_sources.add_or_update_spark(f"{pipeline} rows", persist=False)
             form = COUNTS if counts_only else SUMMARY
@@ -187,8 +187,8 @@ class Validator:
                 if counts_only:
                     finding = replace(finding, sample=())
                     outcome = outcome if outcome.problem is None else Outcome(problem=LEFT_OUT)
-                found[name] = outcome, finding
-        return found
+                results[name] = outcome, finding
+        return results
 
     def _validate(
         self,
@@ -235,10 +235,10 @@ def _name(result: ExpectationValidationResult) -> str:
     return str(result.expectation_config.meta["name"])
 
 
-def _described(one: Expectation, finding: Finding) -> str:
+def _described(expectation: Expectation, finding: Finding) -> str:
     """Returns the description with some of the rows that break it; Data Docs show it beside the result."""
     rows = [f"key {row['key']}: {row['found']}, expected {row['expected']}" for row in finding.sample[:IN_A_SENTENCE]]
-    return " ".join([one.description, *([f"Broken by {'; '.join(rows)}."] if rows else [])])
+    return " ".join([expectation.description, *([f"Broken by {'; '.join(rows)}."] if rows else [])])
 
 
 def _outcome(result: ExpectationValidationResult) -> Outcome:
@@ -261,5 +261,5 @@ def _exception(info: Mapping[str, Any]) -> str | None:
     """Returns the message of the exception that an expectation, or a metric that it uses, raised; None without one."""
     if "raised_exception" in info:
         return str(info["exception_message"]) if info["raised_exception"] else None
-    found = (_exception(part) for part in info.values() if isinstance(part, Mapping))
-    return next((message for message in found if message is not None), None)
+    messages = (_exception(part) for part in info.values() if isinstance(part, Mapping))
+    return next((message for message in messages if message is not None), None)

@@ -51,13 +51,13 @@ def violations(
         CheckReader(runner.warehouse, tables, spec, ledger, stage, batches, refuse) as reader,
         settings(pipeline.session, reader.settings(), optional=True),
     ):
-        found = _scanned(reader)
+        scanned = _scanned(reader)
     depth = Depth.FULL if batches is None else Depth.BATCH
-    findings = {**_ledger_says(reader), **found.findings}
+    findings = {**_ledger_says(reader), **scanned.findings}
     if stage == pipeline.spec.definition.result_stage and depth is Depth.FULL and (proof is None or proof.share == 1):
         findings[PROOF] = _proof(pipeline.verify() if proof is None else proof)
-    wanted = [one.name for one in suite_of(pipeline.spec, stage, depth)]
-    return Scan(found.rows, {name: findings[name] for name in wanted if name in findings})
+    names = [expectation.name for expectation in suite_of(pipeline.spec, stage, depth)]
+    return Scan(scanned.rows, {name: findings[name] for name in names if name in findings})
 
 
 def _scanned(reader: CheckReader) -> Scan:
@@ -74,7 +74,7 @@ def _scanned(reader: CheckReader) -> Scan:
     try:
         return scanned(STOPPING)
     except Exception as error:
-        derived = [sql for one in kind.logged for sql in row_expressions(reader.spec, one.name)]
+        derived = [sql for source in kind.logged for sql in row_expressions(reader.spec, source.name)]
         if not is_from_spark(error) or all(parse_expression(sql).plain for sql in derived):
             raise
     with settings(session, GUARDED):
@@ -100,36 +100,36 @@ def _ledger_says(reader: CheckReader) -> dict[str, Finding]:
 
     A batch that runs again counts its own earlier rows as late, so the late share is taken from batches that ran once.
     """
-    here, ledger = reader.stage, reader.ledger
+    stage, ledger = reader.stage, reader.ledger
 
     def share(part: str, whole: str, of: str, batches: Sequence[BatchId]) -> Finding:
         """Returns a count of the stage divided by a count of stage `of`, summed over the batches."""
-        number = sum(ledger.state(here, batch).counts.get(part, 0) for batch in batches)
+        number = sum(ledger.state(stage, batch).counts.get(part, 0) for batch in batches)
         total = sum(ledger.state(of, batch).counts.get(whole, 0) for batch in batches)
         return Finding(round(number / total, 6) if total else 0.0)
 
-    found: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     kind = reader.spec.definition
-    if here in ledger.inputs:
-        prefix = log_prefix(kind, here)
-        found[f"{prefix}{QUARANTINED}"] = share("quarantined", "read", here, reader.known)
-        found[f"{prefix}{SENT}"] = Finding(sum(rows for *_, rows in missed(ledger, here, reader.known)))
-    main = kind.table(here)
+    if stage in ledger.inputs:
+        prefix = log_prefix(kind, stage)
+        findings[f"{prefix}{QUARANTINED}"] = share("quarantined", "read", stage, reader.known)
+        findings[f"{prefix}{SENT}"] = Finding(sum(rows for *_, rows in missed(ledger, stage, reader.known)))
+    main = kind.table(stage)
     if main.role is Role.STATE and main.of is not None:
         log = kind.input(main.of).stage
-        once = [batch for batch in reader.known if ledger.state(here, batch).attempts == 1]
-        found[LATE] = share("late", "rows", log, once)
-    return found
+        once = [batch for batch in reader.known if ledger.state(stage, batch).attempts == 1]
+        findings[LATE] = share("late", "rows", log, once)
+    return findings
 
 
 def _proof(report: VerifyReport) -> Finding:
     """Returns the differences that a verification found as a finding of an expectation."""
-    said = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
+    to_json = partial(json.dumps, ensure_ascii=False, separators=(",", ":"))
     sample = tuple(
         {
-            "key": said(row["key"]),
-            "found": "no row" if row["found"] is None else said(row["found"]),
-            "expected": "no row" if row["expected"] is None else said(row["expected"]),
+            "key": to_json(row["key"]),
+            "found": "no row" if row["found"] is None else to_json(row["found"]),
+            "expected": "no row" if row["expected"] is None else to_json(row["expected"]),
             "batch": None,
         }
         for row in report.sample[:SAMPLE]

@@ -54,7 +54,9 @@ def source_keys(specs: Iterable[PipelineSpec]) -> SourceKeys:
     A key has the last parts of the path: `source/shop/landing/orders`, also of a bucket. Of paths that end alike it has
     as many parts as tell each from all others; of those with the same parts, a hash as well.
     """
-    sides = ((spec, one.name) for spec in specs for one in spec.definition.inputs if one.name not in spec.clocks)
+    sides = (
+        (spec, source.name) for spec in specs for source in spec.definition.inputs if source.name not in spec.clocks
+    )
     parts = {base: _parts(base) for base in dict.fromkeys(landing_base(spec, side) for spec, side in sides)}
     return {base: _source_key(base, [parts[other] for other in parts if other != base]) for base in parts}
 
@@ -85,10 +87,10 @@ def result_read_by(spec: PipelineSpec, side: Side) -> AssetKey | None:
     It is read as a Delta table: `<warehouse>/<name>/resolved_join`.
     """
     declared = spec.side(side)
-    found = _RESULT.fullmatch(declared.path) if declared.format == "delta" else None
-    if found is None or found[1] == spec.name:
+    match = _RESULT.fullmatch(declared.path) if declared.format == "delta" else None
+    if match is None or match[1] == spec.name:
         return None
-    return AssetKey([found[1]])
+    return AssetKey([match[1]])
 
 
 def group_of(spec: PipelineSpec) -> str:

@@ -62,7 +62,7 @@ class FkResult(ConfigurableResource[Any]):
         """
         opened = self._opened()
         try:
-            return _here(opened, batch).read(Wanted([output.name for output in opened.spec.outputs]))
+            return _local_relation(opened, batch).read(Wanted([output.name for output in opened.spec.outputs]))
         except LeftToSpark:
             return self.spark(batch).toArrow()
 
@@ -82,7 +82,7 @@ def _id(batch: int | str) -> BatchId:
     return BatchId(batch) if isinstance(batch, int) else BatchId.from_key(batch)
 
 
-def _here(opened: Pipeline, batch: int | str | None) -> Relation:
+def _local_relation(opened: Pipeline, batch: int | str | None) -> Relation:
     """Returns the rows of the result as this process reads them.
 
     Raises:
@@ -93,10 +93,10 @@ def _here(opened: Pipeline, batch: int | str | None) -> Relation:
     if batch is None:
         return opened.here(name)
     version = _version(opened, _id(batch))
-    found = HereTable.of(DeltaLogs(version), f"{opened.spec.home}/{name}", opened.sizes)
-    if found is None:
+    table = HereTable.of(DeltaLogs(version), f"{opened.spec.home}/{name}", opened.sizes)
+    if table is None:
         raise LeftToSpark("there is no table")
-    return found
+    return table
 
 
 def _version(opened: Pipeline, batch: BatchId) -> int:

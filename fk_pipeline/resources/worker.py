@@ -19,13 +19,13 @@ def mark(instance: DagsterInstance, run: DagsterRun, worker: ProcessIdentity | N
     """Records once which process is the worker of a run; by default this process."""
     if run.run_id not in _MARKED and worker_of(run) is None:
         _MARKED.add(run.run_id)
-        said = {"run": run.run_id, **(worker or ProcessIdentity.of()).as_json()}
-        instance.add_run_tags(run.run_id, {TAG: json.dumps(said)})
+        record = {"run": run.run_id, **(worker or ProcessIdentity.of()).as_json()}
+        instance.add_run_tags(run.run_id, {TAG: json.dumps(record)})
 
 
 def worker_of(run: DagsterRun) -> ProcessIdentity | None:
     """Returns the worker process of a run; None as long as it is not recorded."""
-    said = json.loads(run.tags.get(TAG, "{}"))
-    if said.pop("run", None) != run.run_id:
+    record = json.loads(run.tags.get(TAG, "{}"))
+    if record.pop("run", None) != run.run_id:
         return None
-    return ProcessIdentity.from_json(said)
+    return ProcessIdentity.from_json(record)

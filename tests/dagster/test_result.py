@@ -41,7 +41,7 @@ def test_an_asset_reads_the_result_now_and_after_a_batch(rows_pipeline: Any, mon
     assert sorted(tuple(row) for row in result.spark(0).collect()) == before
     assert sorted(tuple(row) for row in result.spark().collect()) == now
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_here", left_to_spark)
+        patch.setattr(module, "_local_relation", left_to_spark)
         assert rows(result.arrow(0)) == before
 
     @asset

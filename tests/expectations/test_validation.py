@@ -24,7 +24,7 @@ def found_of(counts: dict[str, float]) -> dict[str, Finding]:
 def say(
     counts: dict[str, float], wanted: tuple[Expectation, ...] = SUITE, settings: Settings | None = None
 ) -> dict[str, Outcome]:
-    return Validator().assert_found("p", "t", found_of(counts), wanted, settings or Settings())
+    return Validator().assert_findings("p", "t", found_of(counts), wanted, settings or Settings())
 
 
 def test_an_expectation_holds_up_to_its_bound() -> None:
@@ -53,8 +53,8 @@ def test_data_docs_show_what_broke_an_expectation(tmp_path: Path) -> None:
     validator = Validator(tmp_path)
     broken = found_of({"no_null_key": 1})
     row = {"key": "the key 7", "found": "this", "expected": "that", "batch": 1}
-    validator.assert_found("p", "t", broken | {"no_null_key": Finding(1, sample=(row,))}, SUITE, Settings())
-    validator.assert_found("p", "u", broken, SUITE, Settings())
+    validator.assert_findings("p", "t", broken | {"no_null_key": Finding(1, sample=(row,))}, SUITE, Settings())
+    validator.assert_findings("p", "u", broken, SUITE, Settings())
     assert validator.index == tmp_path / "index.html"
     pages = {page.name: page.read_text() for page in (tmp_path / "validations").rglob("*.html")}
     assert sorted(pages) == ["p-t.html", "p-u.html"]
