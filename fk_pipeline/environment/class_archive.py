@@ -68,10 +68,10 @@ def archive_of(class_path: str) -> Path | None:
     if not (home / _OWN_ARCHIVE).is_file():
         return None
     jars = [*map(Path, class_path.split(os.pathsep)), *sorted(_jars_of_spark().glob("*.jar"))]
-    told = [f"{jar} {status.st_size} {status.st_mtime_ns}" for jar in jars if jar.is_file() for status in [jar.stat()]]
+    facts = [f"{jar} {status.st_size} {status.st_mtime_ns}" for jar in jars if jar.is_file() for status in [jar.stat()]]
     with suppress(OSError):
-        told.append((home / "release").read_text(encoding="utf-8"))
-    digest = hashlib.sha256("\n".join([str(home), *told]).encode()).hexdigest()
+        facts.append((home / "release").read_text(encoding="utf-8"))
+    digest = hashlib.sha256("\n".join([str(home), *facts]).encode()).hexdigest()
     return jar_folder() / f"classes-{digest[:16]}.jsa"
 
 
@@ -86,8 +86,8 @@ def _jars_of_spark() -> Path:
     home = os.environ.get("SPARK_HOME")
     if home:
         return Path(home) / "jars"
-    found = importlib.util.find_spec("pyspark")
-    return Path(found.origin).parent / "jars" if found is not None and found.origin else Path("no PySpark")
+    module = importlib.util.find_spec("pyspark")
+    return Path(module.origin).parent / "jars" if module is not None and module.origin else Path("no PySpark")
 
 
 def is_whole(archive: Path) -> bool:

@@ -110,86 +110,86 @@ def check_engine() -> Check:
         version = "that is not installed"
     try:
         if remote:
-            found = f"a Spark Connect server at {remote.split(';')[0]}, Spark {spark_address.check_remote(remote)}"
+            engine = f"a Spark Connect server at {remote.split(';')[0]}, Spark {spark_address.check_remote(remote)}"
         elif master:
             spark_address.check_master(master)
-            found = f"Spark {version}, its driver in this process, on {master}"
+            engine = f"Spark {version}, its driver in this process, on {master}"
         else:
-            found = f"Spark {version}, in this process{_warm()}"
+            engine = f"Spark {version}, in this process{_warm()}"
     except EnvironmentNotFit as error:
         fix = f"{error.fix[0].upper()}{error.fix[1:]}."
         return Check("Engine", ok=False, found=f"{error.where}: {error.what}", wanted="Spark", fix=fix)
-    return Check("Engine", ok=True, found=found, wanted="Spark")
+    return Check("Engine", ok=True, found=engine, wanted="Spark")
 
 
 def _warm() -> str:
     """Returns the words about a warm Spark of the user; none if there is none, or if it is not looked for."""
     from fk_pipeline.environment.warm_spark import usable
 
-    one = next(iter(usable(os.environ)), None)
-    return "" if one is None else f", or the warm one at {one.address} where its settings fit"
+    warm = next(iter(usable(os.environ)), None)
+    return "" if warm is None else f", or the warm one at {warm.address} where its settings fit"
 
 
 def check_java() -> Check:
     """Checks the Java that Spark's start script would use: that of JAVA_HOME, else the first on the PATH."""
-    wanted = f"JDK {OLDEST_JAVA} or newer"
+    expected = f"JDK {OLDEST_JAVA} or newer"
     if remote_session():
-        return Check("Java", ok=True, found="not needed: sessions are remote (Spark Connect)", wanted=wanted)
+        return Check("Java", ok=True, found="not needed: sessions are remote (Spark Connect)", wanted=expected)
     java = class_archive.java()
     fix = f"Install a JDK {OLDEST_JAVA} or newer and set JAVA_HOME to it."
     if java is None:
-        return Check("Java", ok=False, found="no java on the PATH, JAVA_HOME is not set", wanted=wanted, fix=fix)
+        return Check("Java", ok=False, found="no java on the PATH, JAVA_HOME is not set", wanted=expected, fix=fix)
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Check("Java", ok=False, found=f"{java} does not run: {error}", wanted=wanted, fix=fix)
+        return Check("Java", ok=False, found=f"{java} does not run: {error}", wanted=expected, fix=fix)
     version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', done.stderr + done.stdout)
     if version is None:
-        return Check("Java", ok=False, found=f"{java} -version names no version", wanted=wanted, fix=fix)
+        return Check("Java", ok=False, found=f"{java} -version names no version", wanted=expected, fix=fix)
     ok = int(version[1]) >= OLDEST_JAVA
-    return Check("Java", ok, f"{version[0].removeprefix('version ')} at {java}", wanted, "" if ok else fix)
+    return Check("Java", ok, f"{version[0].removeprefix('version ')} at {java}", expected, "" if ok else fix)
 
 
 def check_jars() -> Check:
     """Checks the Delta JARs by their SHA-256; wrong ones are no fault if the next session can fetch them."""
-    wanted = " and ".join(jar.file_name for jar in jars.DELTA_JARS)
+    expected = " and ".join(jar.file_name for jar in jars.DELTA_JARS)
     if remote_session():
-        return Check("Delta JARs", ok=True, found="not needed: the Spark Connect server has its own", wanted=wanted)
+        return Check("Delta JARs", ok=True, found="not needed: the Spark Connect server has its own", wanted=expected)
     folder, wrong = jars.jar_folder(), jars.wrong_jars()
     if not wrong:
-        return Check("Delta JARs", ok=True, found=str(folder), wanted=wanted)
+        return Check("Delta JARs", ok=True, found=str(folder), wanted=expected)
     existing = _nearest_existing(folder)
     if existing.is_dir() and _can_write(existing):
         none = not any((folder / jar.file_name).is_file() for jar in jars.DELTA_JARS)
         when = "not there yet: the first session" if none else f"{', '.join(wrong)}: the next session"
-        found = f"{when} fetches them from {jars.base_address()} into {folder}"
-        return Check("Delta JARs", ok=True, found=found, wanted=wanted)
-    found = f"{', '.join(wrong)}, and {existing} cannot be written"
+        origin = f"{when} fetches them from {jars.base_address()} into {folder}"
+        return Check("Delta JARs", ok=True, found=origin, wanted=expected)
+    problem = f"{', '.join(wrong)}, and {existing} cannot be written"
     fix = (
         f"Set FK_JARS_DIR to a folder of yours, let somebody who may write there run `{jars.FETCH_COMMAND}`, "
         "or set spark.jars.packages under settings.spark in the pipeline file."
     )
-    return Check("Delta JARs", ok=False, found=found, wanted=wanted, fix=fix)
+    return Check("Delta JARs", ok=False, found=problem, wanted=expected, fix=fix)
 
 
 def check_classes() -> Check:
     """Tells whether a session maps Spark's classes from an archive; without one it starts more slowly."""
-    wanted = "an archive of Spark's classes, with which a session starts sooner"
+    expected = "an archive of Spark's classes, with which a session starts sooner"
     own = [jars.jar_folder() / jar.file_name for jar in jars.DELTA_JARS]
     archive = None if remote_session() else class_archive.archive_of(os.pathsep.join(map(str, [*own, *s3_jar_paths()])))
     if archive is None:
-        found = "not used"
+        state = "not used"
     elif class_archive.is_whole(archive):
-        found = str(archive)
+        state = str(archive)
     else:
-        found = "not there yet: the next session writes it when it ends"
-    return Check("Classes", ok=True, found=found, wanted=wanted)
+        state = "not there yet: the next session writes it when it ends"
+    return Check("Classes", ok=True, found=state, wanted=expected)
 
 
 def tested_versions() -> dict[str, str]:
     """Returns the versions that the tests ran with, by distribution name."""
-    here = Path(__file__).resolve()
-    shipped, checkout = here.with_name("requirements.lock"), here.parents[2] / "requirements.lock"
+    module = Path(__file__).resolve()
+    shipped, checkout = module.with_name("requirements.lock"), module.parents[2] / "requirements.lock"
     lines = (shipped if shipped.is_file() else checkout).read_text(encoding="utf-8").splitlines()
     pins = (re.match(r"([\w.-]+)(?:\[[^]]*\])?==([^\s;]+)", line) for line in lines)
     return {pin[1].lower(): pin[2] for pin in pins if pin}
@@ -201,10 +201,12 @@ def fitting_versions() -> "dict[str, SpecifierSet]":
     from packaging.requirements import Requirement
 
     try:
-        found = map(Requirement, importlib.metadata.requires("fk-pipeline") or [])
+        requirements = map(Requirement, importlib.metadata.requires("fk-pipeline") or [])
     except importlib.metadata.PackageNotFoundError:
         return {}
-    return {one.name.lower(): one.specifier for one in found if one.marker is None}
+    return {
+        requirement.name.lower(): requirement.specifier for requirement in requirements if requirement.marker is None
+    }
 
 
 def check_version(package: str) -> Check:
@@ -214,85 +216,89 @@ def check_version(package: str) -> Check:
         fix = "Run `pip install fk-pipeline`, or in a checkout `make setup`."
         return Check(package, ok=False, found="fk-pipeline itself is not installed", wanted=tested, fix=fix)
     try:
-        found = importlib.metadata.version(package)
+        installed = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        found = "not installed"
-    if found == tested:
-        return Check(package, ok=True, found=found, wanted=tested)
-    ok, install = found != "not installed" and found in fits, f"`pip install '{package}=={tested}'`"
-    wanted = f"{tested} (tested), or {fits}"
+        installed = "not installed"
+    if installed == tested:
+        return Check(package, ok=True, found=installed, wanted=tested)
+    ok, install = installed != "not installed" and installed in fits, f"`pip install '{package}=={tested}'`"
+    expected = f"{tested} (tested), or {fits}"
     return Check(
-        package, ok, found, wanted, f"{install} is the version that the tests ran with." if ok else f"Run {install}."
+        package,
+        ok,
+        installed,
+        expected,
+        f"{install} is the version that the tests ran with." if ok else f"Run {install}.",
     )
 
 
 def check_dagster_home() -> Check:
     """Checks DAGSTER_HOME: it may be unset, but not set to a place that Dagster cannot use."""
-    wanted = "unset, or a folder that can be written"
+    expected = "unset, or a folder that can be written"
     home = os.environ.get("DAGSTER_HOME")
     if not home:
-        found = "not set: `dagster dev` forgets its runs when it stops, the data stays"
-        return Check("DAGSTER_HOME", ok=True, found=found, wanted=wanted)
+        state = "not set: `dagster dev` forgets its runs when it stops, the data stays"
+        return Check("DAGSTER_HOME", ok=True, found=state, wanted=expected)
     path = Path(home)
     if not path.is_absolute():
         fix = f"Set DAGSTER_HOME to an absolute path, such as {path.absolute()}."
-        return Check("DAGSTER_HOME", ok=False, found=f"{home} is a relative path", wanted=wanted, fix=fix)
+        return Check("DAGSTER_HOME", ok=False, found=f"{home} is a relative path", wanted=expected, fix=fix)
     if not path.is_dir():
         fix = f"Run `mkdir -p {home}`, or unset DAGSTER_HOME."
-        return Check("DAGSTER_HOME", ok=False, found=f"{home} is not a folder", wanted=wanted, fix=fix)
+        return Check("DAGSTER_HOME", ok=False, found=f"{home} is not a folder", wanted=expected, fix=fix)
     if not _can_write(path):
         fix = f"Make {home} writable for this user, or set DAGSTER_HOME to another folder."
-        return Check("DAGSTER_HOME", ok=False, found=f"{home} cannot be written", wanted=wanted, fix=fix)
-    return Check("DAGSTER_HOME", ok=True, found=home, wanted=wanted)
+        return Check("DAGSTER_HOME", ok=False, found=f"{home} cannot be written", wanted=expected, fix=fix)
+    return Check("DAGSTER_HOME", ok=True, found=home, wanted=expected)
 
 
 def check_writable(warehouse: Path | str) -> Check:
     """Checks the write access to the warehouse, or to the folder in which it will be created."""
-    wanted = "a folder that can be written"
+    expected = "a folder that can be written"
     path = _local_path(warehouse)
     if path is None:
-        return Check("Warehouse", ok=True, found=f"{warehouse}: a URI, not checked here", wanted=wanted)
+        return Check("Warehouse", ok=True, found=f"{warehouse}: a URI, not checked here", wanted=expected)
     existing = _nearest_existing(path)
     if existing.is_dir() and _can_write(existing):
         refused = _refused(existing)
         if refused is None:
-            return Check("Warehouse", ok=True, found=str(path), wanted=wanted)
+            return Check("Warehouse", ok=True, found=str(path), wanted=expected)
         fix = f"{refused.fix[0].upper()}{refused.fix[1:]}."
-        return Check("Warehouse", ok=False, found=f"{existing}: {refused.what}", wanted=wanted, fix=fix)
+        return Check("Warehouse", ok=False, found=f"{existing}: {refused.what}", wanted=expected, fix=fix)
     problem = "cannot be written" if existing.is_dir() else "is not a folder"
     fix = f"Make {existing} a folder that this user can write, or name another `warehouse` in the pipeline file."
-    return Check("Warehouse", ok=False, found=f"{existing} {problem}", wanted=wanted, fix=fix)
+    return Check("Warehouse", ok=False, found=f"{existing} {problem}", wanted=expected, fix=fix)
 
 
 def check_disk(warehouse: Path | str) -> Check:
     """Checks the free space on the disk of the warehouse."""
-    wanted = f"more than {_gib(_LEAST_DISK)} free"
+    expected = f"more than {_gib(_LEAST_DISK)} free"
     path = _local_path(warehouse)
     if path is None:
-        return Check("Disk", ok=True, found=f"{warehouse}: a URI, not checked here", wanted=wanted)
+        return Check("Disk", ok=True, found=f"{warehouse}: a URI, not checked here", wanted=expected)
     place = _nearest_existing(path)
     free = shutil.disk_usage(place).free
     ok = free > _LEAST_DISK
     fix = f"Free space on the disk of {place}, or name another `warehouse` in the pipeline file."
-    return Check("Disk", ok, f"{_gib(free)} free at {place}", wanted, "" if ok else fix)
+    return Check("Disk", ok, f"{_gib(free)} free at {place}", expected, "" if ok else fix)
 
 
 def check_memory() -> Check:
     """Checks the memory of this machine, or of the container if that has less."""
-    wanted = f"{_gib(_LEAST_MEMORY)} or more"
+    expected = f"{_gib(_LEAST_MEMORY)} or more"
     if remote_session():
-        return Check("Memory", ok=True, found="no Spark here: sessions are remote (Spark Connect)", wanted=wanted)
+        return Check("Memory", ok=True, found="no Spark here: sessions are remote (Spark Connect)", wanted=expected)
     memory = _memory()
     if memory is None:
-        return Check("Memory", ok=True, found="unknown on this system", wanted=wanted)
+        return Check("Memory", ok=True, found="unknown on this system", wanted=expected)
     ok = memory >= _LEAST_MEMORY
     fix = "Give the machine or container more memory, or use a Spark elsewhere by FK_SPARK_REMOTE."
-    return Check("Memory", ok, _gib(memory), wanted, "" if ok else fix)
+    return Check("Memory", ok, _gib(memory), expected, "" if ok else fix)
 
 
 def check_storage(warehouse: str, landing: Sequence[str], spark: Mapping[str, str]) -> list[Check]:
     """Checks the requirements of paths in object stores; returns no check if all paths are on disks."""
-    return [Check(**vars(one)) for one in findings(warehouse, landing, spark, remote=bool(remote_session()))]
+    return [Check(**vars(finding)) for finding in findings(warehouse, landing, spark, remote=bool(remote_session()))]
 
 
 def _memory() -> int | None:

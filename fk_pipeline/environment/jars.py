@@ -110,20 +110,20 @@ def _tell(text: str) -> None:
     print(escaped(text), file=sys.stderr, flush=True)
 
 
-def bring(told: Callable[[str], None] = _tell) -> tuple[Path, ...]:
+def bring(tell: Callable[[str], None] = _tell) -> tuple[Path, ...]:
     """Returns the paths of the JARs for a session; fetches those that are missing or damaged, else uses no network.
 
     Two processes may do it at the same time: each writes a file of its own, and the last one to rename it wins.
 
     Args:
-        told: called with a sentence before each fetch; by default it prints to stderr.
+        tell: called with a sentence before each fetch; by default it prints to stderr.
 
     Raises:
         EnvironmentNotFit: the JARs could not be fetched, or not be written.
     """
     with suppress(EnvironmentNotFit):
         return jar_paths()
-    fetch(told=told)
+    fetch(tell=tell)
     return jar_paths()
 
 
@@ -153,7 +153,7 @@ def fetch(
     base_url: str | None = None,
     from_dir: Path | None = None,
     target: Path | None = None,
-    told: Callable[[str], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
     jars: Sequence[Jar] | None = None,
 ) -> list[Path]:
     """Fetches the JARs (by default of Delta) that are missing or damaged into `target`; returns their paths.
@@ -166,13 +166,13 @@ def fetch(
     """
     target = target or jar_folder()
     return [
-        _bring(jar, _base(base_url), from_dir, target, told)
+        _bring(jar, _base(base_url), from_dir, target, tell)
         for jar in (DELTA_JARS if jars is None else jars)
         if not (target / jar.file_name).is_file() or _sha256(target / jar.file_name) != jar.sha256
     ]
 
 
-def _bring(jar: Jar, base_url: str, from_dir: Path | None, target: Path, told: Callable[[str], None]) -> Path:
+def _bring(jar: Jar, base_url: str, from_dir: Path | None, target: Path, tell: Callable[[str], None]) -> Path:
     try:
         target.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{jar.file_name}.", dir=target)
@@ -187,11 +187,11 @@ def _bring(jar: Jar, base_url: str, from_dir: Path | None, target: Path, told: C
     try:
         _remove_abandoned(target)
         with os.fdopen(handle, "wb") as out:
-            origin = _download(jar, base_url, target, out, told) if from_dir is None else _copy(jar, from_dir, out)
-        found = _sha256(temporary)
-        if found != jar.sha256:
+            origin = _download(jar, base_url, target, out, tell) if from_dir is None else _copy(jar, from_dir, out)
+        digest = _sha256(temporary)
+        if digest != jar.sha256:
             raise EnvironmentNotFit(
-                f"{origin} is not {jar.coordinates} (SHA-256 {found[:12]}..., expected {jar.sha256[:12]}...)",
+                f"{origin} is not {jar.coordinates} (SHA-256 {digest[:12]}..., expected {jar.sha256[:12]}...)",
                 why=f"it was not used. {WHY_NEEDED}",
                 fix="look at what that address serves, or name another by FK_MAVEN_BASE_URL or --from-dir",
             )
@@ -221,9 +221,9 @@ def _copy(jar: Jar, folder: Path, out: IO[bytes]) -> str:
     )
 
 
-def _download(jar: Jar, base_url: str, target: Path, out: IO[bytes], told: Callable[[str], None]) -> str:
+def _download(jar: Jar, base_url: str, target: Path, out: IO[bytes], tell: Callable[[str], None]) -> str:
     request, address = _request(f"{base_url}/{jar.repository_path}")
-    told(f"fetching {address} into {target} (once; sessions need no network afterwards)")
+    tell(f"fetching {address} into {target} (once; sessions need no network afterwards)")
     try:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
             shutil.copyfileobj(response, out)
@@ -283,16 +283,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--verify", action="store_true", help="only check that they are there and right")
     parser.add_argument("--s3", action="store_true", help="besides Delta's those for s3a:// paths (12 MB)")
     options = parser.parse_args(arguments)
-    wanted = list(DELTA_JARS)
+    jars = list(DELTA_JARS)
     if options.s3:
         from fk_pipeline.environment.s3_jars import S3_JARS
 
-        wanted += S3_JARS
+        jars += S3_JARS
     try:
         if options.verify:
-            verify_jars(jars=wanted)
+            verify_jars(jars=jars)
         else:
-            for path in fetch(options.base_url, options.from_dir, told=_tell, jars=wanted):
+            for path in fetch(options.base_url, options.from_dir, tell=_tell, jars=jars):
                 print(f"fetched {path}")
     except EnvironmentNotFit as error:
         print(error, file=sys.stderr)

@@ -35,11 +35,11 @@ def remember_names(session: SparkSession) -> None:
     for name, methods in _NAMES.items():
         if java is None or name in vars(java):
             continue
-        found = getattr(java, name)
-        if isinstance(found, JavaClass):
+        java_class = getattr(java, name)
+        if isinstance(java_class, JavaClass):
             for method in methods:
                 try:
-                    setattr(found, method, getattr(found, method))
+                    setattr(java_class, method, getattr(java_class, method))
                 except Py4JError:  # of another version
                     continue
-            setattr(java, name, found)
+            setattr(java, name, java_class)

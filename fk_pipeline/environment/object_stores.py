@@ -48,12 +48,12 @@ def findings(warehouse: str, landing: Sequence[str], spark: Mapping[str, str], *
         remote: whether sessions are those of a Spark Connect server.
     """
     schemes = {scheme for path in (warehouse, *landing) if (scheme := scheme_of(path)) not in ("", "file")}
-    found = [_untested(scheme) for scheme in sorted(schemes - {"s3", "s3a"})]
+    results = [_untested(scheme) for scheme in sorted(schemes - {"s3", "s3a"})]
     if schemes & {"s3", "s3a"}:
-        found += [_scheme([warehouse, *landing]), _packages(), _jars(spark, remote=remote)]
+        results += [_scheme([warehouse, *landing]), _packages(), _jars(spark, remote=remote)]
     if is_s3(warehouse):
-        found += [_log_store(scheme_of(warehouse), spark, remote=remote), _conditional_puts(warehouse)]
-    return found
+        results += [_log_store(scheme_of(warehouse), spark, remote=remote), _conditional_puts(warehouse)]
+    return results
 
 
 def _untested(scheme: str) -> AccessFinding:
@@ -75,57 +75,57 @@ def _scheme(paths: Sequence[str]) -> AccessFinding:
 
 def _packages() -> AccessFinding:
     fsspec = importlib.metadata.version("fsspec")
-    wanted = f"s3fs {fsspec}, the version of fsspec"
+    expected = f"s3fs {fsspec}, the version of fsspec"
     if importlib.util.find_spec("s3fs") is None:
-        return AccessFinding("S3 packages", ok=False, found="s3fs is not installed", wanted=wanted, fix=_INSTALL)
+        return AccessFinding("S3 packages", ok=False, found="s3fs is not installed", wanted=expected, fix=_INSTALL)
     version = importlib.metadata.version("s3fs")
     ok = version == fsspec
-    return AccessFinding("S3 packages", ok, f"s3fs {version}", wanted, "" if ok else _INSTALL)
+    return AccessFinding("S3 packages", ok, f"s3fs {version}", expected, "" if ok else _INSTALL)
 
 
 def _jars(spark: Mapping[str, str], *, remote: bool) -> AccessFinding:
-    what, wanted = "S3 JARs", f"hadoop-aws and the S3 modules of the AWS SDK: {len(S3_JARS)} JARs"
+    what, expected = "S3 JARs", f"hadoop-aws and the S3 modules of the AWS SDK: {len(S3_JARS)} JARs"
     if remote:
         return AccessFinding(
-            what, ok=True, found="not needed here: the Spark Connect server has its own", wanted=wanted
+            what, ok=True, found="not needed here: the Spark Connect server has its own", wanted=expected
         )
     own = {name: value for name in jars.BRINGING if (value := spark.get(name))}
     if own:
         ok = any("hadoop-aws" in value for value in own.values())
-        found = f"{' and '.join(own)} under settings.spark, {'with' if ok else 'without'} hadoop-aws"
+        state = f"{' and '.join(own)} under settings.spark, {'with' if ok else 'without'} hadoop-aws"
         fix = "" if ok else f"Name hadoop-aws there too, or take {' and '.join(own)} out and run `{S3_FETCH_COMMAND}`."
-        return AccessFinding(what, ok, found, wanted, fix)
+        return AccessFinding(what, ok, state, expected, fix)
     wrong = jars.wrong_jars(jars=S3_JARS)
-    found = f"in {jars.jar_folder()}: {wrong[0]}, and {len(wrong) - 1} more" if wrong else str(jars.jar_folder())
-    return AccessFinding(what, not wrong, found, wanted, f"Run `{S3_FETCH_COMMAND}`." if wrong else "")
+    state = f"in {jars.jar_folder()}: {wrong[0]}, and {len(wrong) - 1} more" if wrong else str(jars.jar_folder())
+    return AccessFinding(what, not wrong, state, expected, f"Run `{S3_FETCH_COMMAND}`." if wrong else "")
 
 
 def _log_store(scheme: str, spark: Mapping[str, str], *, remote: bool) -> AccessFinding:
-    what, wanted = "S3 writers", "a log store that is safe for those who write at the same time"
+    what, expected = "S3 writers", "a log store that is safe for those who write at the same time"
     if remote:
         fix = f"See which log store the Spark Connect server has; with {SINGLE_DRIVER} let it be the only writer."
-        return AccessFinding(what, ok=True, found="unknown: the Spark Connect server's own", wanted=wanted, fix=fix)
+        return AccessFinding(what, ok=True, found="unknown: the Spark Connect server's own", wanted=expected, fix=fix)
     store = spark.get(f"spark.delta.logStore.{scheme}.impl") or spark.get("spark.delta.logStore.class") or SINGLE_DRIVER
     if store == MANY_DRIVERS:
         return AccessFinding(
-            what, ok=True, found=f"{store}: several drivers may commit at the same time", wanted=wanted
+            what, ok=True, found=f"{store}: several drivers may commit at the same time", wanted=expected
         )
     if store.rsplit(".", 1)[-1] == SINGLE_DRIVER.rsplit(".", 1)[-1]:
         return AccessFinding(
             what,
             ok=True,
             found=f"{store}: safe for one driver at a time; runs of fk-pipeline take turns by the lease",
-            wanted=wanted,
+            wanted=expected,
             fix="Let nothing but fk-pipeline write these tables; where something else must, give both "
             f"spark.delta.logStore.{scheme}.impl: {MANY_DRIVERS}.",
         )
     fix = f"Take spark.delta.logStore settings out, or set spark.delta.logStore.{scheme}.impl to {MANY_DRIVERS}."
-    return AccessFinding(what, ok=False, found=f"{store}: not known to be safe on S3", wanted=wanted, fix=fix)
+    return AccessFinding(what, ok=False, found=f"{store}: not known to be safe on S3", wanted=expected, fix=fix)
 
 
 def _conditional_puts(warehouse: str) -> AccessFinding:
     """Checks that the store refuses a conditional put: writes a new object twice if absent, and removes it."""
-    what, wanted = "S3 conditional puts", "the second put with If-None-Match is refused"
+    what, expected = "S3 conditional puts", "the second put with If-None-Match is refused"
     probe = f"{warehouse.rstrip('/')}/leases/doctor-{uuid.uuid4().hex}"
     try:
         answers = [ask_s3("put_object", probe, Body=b"fk-pipeline doctor", IfNoneMatch="*") for _ in range(2)]
@@ -135,12 +135,12 @@ def _conditional_puts(warehouse: str) -> AccessFinding:
             "Set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and AWS_ENDPOINT_URL for another server than "
             "Amazon's, to what this bucket needs."
         )  # fmt: skip
-        return AccessFinding(what, ok=False, found=error.what, wanted=wanted, fix=fix)
+        return AccessFinding(what, ok=False, found=error.what, wanted=expected, fix=fix)
     first, second = answers
     if isinstance(first, Refusal):
         fix = f"Make {warehouse} a place that these credentials may read and write."
-        return AccessFinding(what, ok=False, found=f"nothing can be written: {first.code}", wanted=wanted, fix=fix)
+        return AccessFinding(what, ok=False, found=f"nothing can be written: {first.code}", wanted=expected, fix=fix)
     if not isinstance(second, Refusal):
         fix = "Use a store that knows conditional puts: with this one two runs could hold one lease, and lose entries."
-        return AccessFinding(what, ok=False, found="both puts were accepted", wanted=wanted, fix=fix)
-    return AccessFinding(what, ok=True, found=f"refused: {second.code}", wanted=wanted)
+        return AccessFinding(what, ok=False, found="both puts were accepted", wanted=expected, fix=fix)
+    return AccessFinding(what, ok=True, found=f"refused: {second.code}", wanted=expected)

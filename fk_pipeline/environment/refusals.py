@@ -29,7 +29,7 @@ _KINDS = {
 _SENTENCES = {os.strerror(number): kind for number, kind in _KINDS.items()}
 _OF_RUST = re.compile(r"\(os error (\d+)\)")
 
-_SAID = {
+_MESSAGES = {
     _FULL: ("the disk is full", "free space there ('fk-pipeline compact' removes what nothing needs any more)"),
     _READ_ONLY: ("the file system is read-only", "mount it so that it can be written"),
     _FORBIDDEN: ("this user lacks a permission", "grant it, or run the command as another user"),
@@ -50,15 +50,15 @@ def refusal(error: BaseException, place: str, where: str = "") -> StorageError |
     """
     if isinstance(error, FkPipelineError):
         return None
-    found = _found(error)
-    if found is None:
+    details = _details(error)
+    if details is None:
         return None
-    kind, said, file = found
-    what, fix = _SAID[kind]
+    kind, message, file = details
+    what, fix = _MESSAGES[kind]
     if place and (not file or file.startswith(place)):
         fix += "; or name another 'warehouse' in the pipeline file"
     return StorageError(
-        f"{what}: {said}",
+        f"{what}: {message}",
         where=f"{where}: {file or place}" if where else file or place,
         why="nothing wrong was stored; what was not finished stays due",
         fix=fix,
@@ -81,7 +81,7 @@ def telling_refusals(place: str) -> Iterator[None]:
         raise refused from error
 
 
-def _found(error: BaseException) -> tuple[str, str, str] | None:
+def _details(error: BaseException) -> tuple[str, str, str] | None:
     """Returns the kind of refusal, the message of the system, and the file if the error names one; None for others."""
     if isinstance(error, OSError) and error.errno in _KINDS:
         names: list[Any] = [name for name in (error.filename, error.filename2) if name is not None]
@@ -92,8 +92,8 @@ def _found(error: BaseException) -> tuple[str, str, str] | None:
         return _KINDS[int(number[1])], os.strerror(int(number[1])), ""
     if type(error).__module__.split(".")[0] not in ("pyspark", "py4j"):
         return None
-    for said, kind in _SENTENCES.items():
-        found = re.search(rf"(?:(?:file:)?(/[^\n:()]+?)[ :]+\(?)?\b{said}", text)
-        if found is not None and (found[1] or kind != _FORBIDDEN):  # Spark reads with other permissions than it writes
-            return kind, said, found[1] or ""
+    for sentence, kind in _SENTENCES.items():
+        match = re.search(rf"(?:(?:file:)?(/[^\n:()]+?)[ :]+\(?)?\b{sentence}", text)
+        if match is not None and (match[1] or kind != _FORBIDDEN):  # Spark reads with other permissions than it writes
+            return kind, sentence, match[1] or ""
     return None

@@ -23,7 +23,7 @@ UNOWNED_SECONDS = 3600.0
 """Seconds after which a folder belongs to nobody if no whole file identifies its process: one that died made it."""
 
 _OWNER = "owner.json"
-_mine: dict[int, Path] = {}
+_folders: dict[int, Path] = {}
 """The folder per process number: a forked process needs a folder of its own."""
 
 
@@ -36,16 +36,16 @@ def scratch_folder() -> Path:
     Raises:
         OSError: the temporary folder of the machine cannot be written.
     """
-    found = _mine.get(os.getpid())
-    if found is not None and found.is_dir():
-        return found
+    folder = _folders.get(os.getpid())
+    if folder is not None and folder.is_dir():
+        return folder
     root = _private(Path(tempfile.gettempdir()) / f"fk-pipeline-{os.getuid()}")
     sweep(root)
     made = Path(tempfile.mkdtemp(prefix=".", dir=root))
     write_whole(made / _OWNER, json.dumps(ProcessIdentity.of().as_json()).encode())
     named = root / f"{os.getpid()}-{secrets.token_hex(4)}"
     made.rename(named)  # the folder never exists without its owner file
-    _mine[os.getpid()] = named
+    _folders[os.getpid()] = named
     return named
 
 
@@ -64,8 +64,8 @@ def _private(root: Path) -> Path:
     try:
         root.mkdir(mode=0o700)
     except FileExistsError:
-        found = root.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+        status = root.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
             return Path(tempfile.mkdtemp(prefix="fk-pipeline-"))
     root.chmod(0o700)
     return root

@@ -21,7 +21,7 @@ SECONDS = 4.0
 """Seconds to wait for a response."""
 
 PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
-_HERE = "or unset {}: Spark runs in this process then"
+_OR_UNSET = "or unset {}: Spark runs in this process then"
 _NONE = "none"
 
 
@@ -74,7 +74,7 @@ def check_remote(remote: str) -> str:
             client. The message does not contain the parameters of the address, which may be secrets.
     """
     shown = remote.split(";", maxsplit=1)[0]
-    here = _HERE.format("FK_SPARK_REMOTE")
+    or_unset = _OR_UNSET.format("FK_SPARK_REMOTE")
     try:
         from pyspark.sql.connect.client.core import DefaultChannelBuilder
 
@@ -85,7 +85,7 @@ def check_remote(remote: str) -> str:
         raise EnvironmentNotFit(
             f"FK_SPARK_REMOTE is no address of a Spark Connect server: {_sentence(error)}",
             where=shown,
-            fix=f"write sc://HOST:PORT, such as sc://localhost:15002; {cluster}{here}",
+            fix=f"write sc://HOST:PORT, such as sc://localhost:15002; {cluster}{or_unset}",
         ) from error
     wrong = None if any(os.environ.get(name) for name in PROXIES) else _silence(host, port)
     try:
@@ -98,14 +98,14 @@ def check_remote(remote: str) -> str:
                 where=shown,
                 why="a server of 'fk-pipeline up' takes the commands of its user only, by a token in a file",
                 fix="if it is yours, 'fk-pipeline down' and 'up', or 'spark stop' and 'start', make a new token; else "
-                f"add ';token=...' to FK_SPARK_REMOTE, or start a server of your own at another port, {here}",
+                f"add ';token=...' to FK_SPARK_REMOTE, or start a server of your own at another port, {or_unset}",
             ) from None
     if version is None:
         raise EnvironmentNotFit(
             f"no Spark Connect server answers: {wrong}",
             where=shown,
             why="whatever needs Spark stops here",
-            fix=f"start the server{_starts(host, port)}, correct FK_SPARK_REMOTE, {here}",
+            fix=f"start the server{_starts(host, port)}, correct FK_SPARK_REMOTE, {or_unset}",
         )
     client = importlib.metadata.version("pyspark")
     if _series(version) != _series(client):
@@ -113,7 +113,7 @@ def check_remote(remote: str) -> str:
             f"the Spark Connect server is Spark {version}, and this client is PySpark {client}",
             where=shown,
             why="servers and clients of different versions do not understand each other in all they say",
-            fix=f"let a server of Spark {_series(client)} listen there, {here}",
+            fix=f"let a server of Spark {_series(client)} listen there, {or_unset}",
         )
     return version
 
@@ -132,13 +132,13 @@ def check_master(master: str) -> None:
     Raises:
         EnvironmentNotFit: it is no such address, or no master responds there.
     """
-    here = _HERE.format("SPARK_MASTER")
+    or_unset = _OR_UNSET.format("SPARK_MASTER")
     if not re.match(r"(local(\[.*\]|-cluster\[.*\])?|yarn)$|spark://.|k8s://.", master):
         connect = "the address of a Spark Connect server is said by FK_SPARK_REMOTE, " if "sc://" in master else ""
         raise EnvironmentNotFit(
             "this is no address of a Spark cluster",
             where=f"SPARK_MASTER {master}",
-            fix=f"write spark://HOST:7077, yarn, k8s://... or local[*]; {connect}{here}",
+            fix=f"write spark://HOST:7077, yarn, k8s://... or local[*]; {connect}{or_unset}",
         )
     if not master.startswith("spark://"):
         return
@@ -153,7 +153,7 @@ def check_master(master: str) -> None:
         f"no master of a Spark cluster answers: {'; '.join(silences)}",
         where=master,
         why="whatever needs Spark stops here",
-        fix=f"start the cluster, correct SPARK_MASTER, {here}",
+        fix=f"start the cluster, correct SPARK_MASTER, {or_unset}",
     )
 
 
@@ -182,9 +182,9 @@ def _probe(builder: Any, settings: Collection[str], seconds: float) -> Probe:
         grpc.channel_ready_future(client._channel).result(timeout=seconds)  # noqa: SLF001 - a deadline, and no retries
         stub: Any = base_pb2_grpc.SparkConnectServiceStub(client._channel)  # type: ignore[no-untyped-call]  # noqa: SLF001
         limits = {"metadata": builder.metadata(), "timeout": seconds}
-        asked = of_session(base_pb2.AnalyzePlanRequest())
-        asked.spark_version.SetInParent()
-        version = str(stub.AnalyzePlan(asked, **limits).spark_version.version)
+        request = of_session(base_pb2.AnalyzePlanRequest())
+        request.spark_version.SetInParent()
+        version = str(stub.AnalyzePlan(request, **limits).spark_version.version)
         modifiable = frozenset[str]()
         if settings:
             of_settings = of_session(base_pb2.ConfigRequest())

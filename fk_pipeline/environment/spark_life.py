@@ -46,8 +46,8 @@ def is_lost(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, ConnectionError) or type(error).__name__ in ("Py4JNetworkError", "RetriesExceeded"):
             return True
-        told = str(error)
-        if _module(error).startswith(("pyspark.", "py4j.", "grpc.")) and any(sign in told for sign in _LOST):
+        text = str(error)
+        if _module(error).startswith(("pyspark.", "py4j.", "grpc.")) and any(sign in text for sign in _LOST):
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -152,8 +152,8 @@ def _refuses(session: Any) -> bool:
 
 def _process(context: Any) -> subprocess.Popen[bytes] | None:
     """Returns the Java process of a session; None if this process has not started it."""
-    found = getattr(getattr(context, "_gateway", None), "proc", None)
-    return found if isinstance(found, subprocess.Popen) else None
+    process = getattr(getattr(context, "_gateway", None), "proc", None)
+    return process if isinstance(process, subprocess.Popen) else None
 
 
 def _module(error: BaseException) -> str:

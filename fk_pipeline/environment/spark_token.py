@@ -82,8 +82,8 @@ def token_at(port: int, home: Path | None = None) -> str | None:
         port: the port.
         home: the Dagster home of the server; default: that of this process.
     """
-    found = [one for one in map(_read, _files(port, home)) if one is not None]
-    return max(found)[1] if found else None
+    tokens = [token for token in map(_read, _files(port, home)) if token is not None]
+    return max(tokens)[1] if tokens else None
 
 
 def forget_token(port: int, home: Path) -> None:
@@ -97,8 +97,8 @@ def forget_token(port: int, home: Path) -> None:
     """
     ended = _read(_in_home(port, home))
     for file in _files(port, home):
-        found = _read(file)
-        if found is None or ended is None or found[1] == ended[1]:
+        recorded = _read(file)
+        if recorded is None or ended is None or recorded[1] == ended[1]:
             with suppress(OSError):
                 file.unlink()
 
@@ -121,8 +121,8 @@ def with_token(remote: str) -> str:
     if token is None:
         return remote
     base, _, parameters = remote.partition(";")
-    kept = "".join(f"{one};" for one in parameters.split(";") if one)
-    return f"{base.rstrip('/')}/;{kept}authorization={quote(f'Bearer {token}', safe='')}"
+    retained = "".join(f"{parameter};" for parameter in parameters.split(";") if parameter)
+    return f"{base.rstrip('/')}/;{retained}authorization={quote(f'Bearer {token}', safe='')}"
 
 
 def folder_of_user() -> Path:
@@ -169,8 +169,8 @@ def write_private(file: Path, line: str) -> None:
 
 def _read(file: Path) -> tuple[int, str] | None:
     """Returns the time of a file and the token in it; None as `read_private`, or if it has blanks."""
-    found = read_private(file)
-    return found if found is not None and _TOKEN.fullmatch(found[1]) else None
+    line = read_private(file)
+    return line if line is not None and _TOKEN.fullmatch(line[1]) else None
 
 
 def read_private(file: Path) -> tuple[int, str] | None:

@@ -63,13 +63,16 @@ class WarmSpark:
     def listens(self) -> bool:
         """Whether its own process listens at the port; another program could be given our token."""
         with suppress(psutil.Error, OSError):
-            found = psutil.Process(self.process.pid).net_connections("tcp")
-            return any(one.status == psutil.CONN_LISTEN and one.laddr.port == self.port for one in found)
+            connections = psutil.Process(self.process.pid).net_connections("tcp")
+            return any(
+                connection.status == psutil.CONN_LISTEN and connection.laddr.port == self.port
+                for connection in connections
+            )
         return False
 
-    def other_settings(self, wanted: Mapping[str, str]) -> list[str]:
+    def other_settings(self, expected: Mapping[str, str]) -> list[str]:
         """Returns the names of the settings that differ from those which it started with; it may have more."""
-        return sorted(name for name, digest in _digests(wanted).items() if self.settings.get(name) != digest)
+        return sorted(name for name, digest in _digests(expected).items() if self.settings.get(name) != digest)
 
 
 @dataclass(frozen=True)
@@ -105,45 +108,45 @@ def record_warm(address: str, home: Path, settings: Mapping[str, str]) -> None:
 
 def warm_sparks() -> list[WarmSpark]:
     """Returns the recorded servers, also those that have ended, the latest first; not those of other machines."""
-    found = [one for _, one in _records() if one.process.life() is not Life.UNKNOWN]
-    return sorted(found, key=lambda one: one.process.started, reverse=True)
+    sparks = [warm for _, warm in _records() if warm.process.life() is not Life.UNKNOWN]
+    return sorted(sparks, key=lambda warm: warm.process.started, reverse=True)
 
 
 def forget_warm(process: ProcessIdentity) -> None:
     """Removes the record of a server that has ended."""
-    for file, one in _records():
-        if one.process == process:
+    for file, warm in _records():
+        if warm.process == process:
             with suppress(OSError):
                 file.unlink()
 
 
 def usable(environment: Mapping[str, str]) -> list[WarmSpark]:
     """Returns the servers that a command may use if their settings fit: none if the environment names another Spark."""
-    return [] if _is_decided(environment) else [one for one in warm_sparks() if one.process.life() is Life.ALIVE]
+    return [] if _is_decided(environment) else [warm for warm in warm_sparks() if warm.process.life() is Life.ALIVE]
 
 
 def choose(
     environment: Mapping[str, str],
-    wanted: Mapping[str, str],
-    found: Sequence[WarmSpark],
+    expected: Mapping[str, str],
+    candidates: Sequence[WarmSpark],
     probe: Callable[[str, Collection[str]], Probe] = lambda address, names: probe_remote(address, names, PROBE_SECONDS),
 ) -> ChosenSpark:
     """Returns the Spark that a command uses: the latest warm one that fits, else one of its own and why.
 
     Args:
         environment: the environment variables; SPARK_MASTER and FK_SPARK_REMOTE have decided already.
-        wanted: the settings with which Spark in this process would start.
-        found: the recorded servers, in order.
+        expected: the settings with which Spark in this process would start.
+        candidates: the recorded servers, in order.
         probe: asks the server at an address for its version, and which of some settings a session can set.
     """
     if _is_decided(environment):
         return ChosenSpark()
     reasons = []
-    for one in found:
-        choice, reason = (None, _BY_PROXY) if goes_to_proxy(environment) else _of(one, wanted, probe)
+    for warm in candidates:
+        choice, reason = (None, _BY_PROXY) if goes_to_proxy(environment) else _of(warm, expected, probe)
         if choice is not None:
             return choice
-        reasons.append(f"the warm one at {one.address} is not used: {reason}")
+        reasons.append(f"the warm one at {warm.address} is not used: {reason}")
     return ChosenSpark(said=f"Spark starts in this process; {reasons[0]}." if reasons else "")
 
 
@@ -158,22 +161,22 @@ def _is_decided(environment: Mapping[str, str]) -> bool:
 
 
 def _of(
-    one: WarmSpark, wanted: Mapping[str, str], probe: Callable[[str, Collection[str]], Probe]
+    warm: WarmSpark, expected: Mapping[str, str], probe: Callable[[str, Collection[str]], Probe]
 ) -> tuple[ChosenSpark | None, str]:
     """Returns the choice of a warm Spark; None with the reason if it does not fit."""
-    if one.process.life() is not Life.ALIVE:
-        forget_warm(one.process)
+    if warm.process.life() is not Life.ALIVE:
+        forget_warm(warm.process)
         return None, f"it has ended, {_START}"
     client = version("pyspark")
-    if one.version != client:
-        return None, f"it is Spark {one.version}, and this is PySpark {client}"
-    if not one.listens:
+    if warm.version != client:
+        return None, f"it is Spark {warm.version}, and this is PySpark {client}"
+    if not warm.listens:
         return None, "it is still starting"
-    if token_at(one.port) is None:
+    if token_at(warm.port) is None:
         return None, f"its token is not there any more, 'fk-pipeline spark stop' ends it, and {_START}"
-    others = one.other_settings(wanted)
+    others = warm.other_settings(expected)
     try:
-        probed = probe(one.address, others)
+        probed = probe(warm.address, others)
     except EnvironmentNotFit as error:
         return None, error.what
     if probed.version != client:
@@ -181,8 +184,8 @@ def _of(
     lacking = [name for name in others if name not in probed.modifiable]
     if lacking:
         return None, f"it was started with other values of {', '.join(lacking)}"
-    settings = {name: wanted[name] for name in others}
-    return ChosenSpark(one.address, settings, f"Spark is the warm one at {one.address}."), ""
+    settings = {name: expected[name] for name in others}
+    return ChosenSpark(warm.address, settings, f"Spark is the warm one at {warm.address}."), ""
 
 
 def _digests(settings: Mapping[str, str]) -> dict[str, str]:
@@ -196,8 +199,8 @@ def _records() -> list[tuple[Path, WarmSpark]]:
     except (OSError, RuntimeError):
         return []
     read = ((file, read_private(file)) for file in files)
-    found = ((file, whole(line[1].encode(), _warm)) for file, line in read if line is not None)
-    return [(file, one) for file, one in found if one is not None]
+    records = ((file, whole(line[1].encode(), _warm)) for file, line in read if line is not None)
+    return [(file, record) for file, record in records if record is not None]
 
 
 def _warm(fields: dict[str, Any]) -> WarmSpark:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-Said = TypeVar("Said")
+Parsed = TypeVar("Parsed")
 
 
 def write_whole(file: Path, content: bytes) -> None:
@@ -28,7 +28,7 @@ def write_whole(file: Path, content: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-def read_whole(file: Path, of: Callable[[Any], Said]) -> Said | None:
+def read_whole(file: Path, of: Callable[[Any], Parsed]) -> Parsed | None:
     """Returns what a JSON file says; None if there is no file, or if it is not whole.
 
     Args:
@@ -42,7 +42,7 @@ def read_whole(file: Path, of: Callable[[Any], Said]) -> Said | None:
         return None
 
 
-def whole(content: bytes, of: Callable[[Any], Said]) -> Said | None:
+def whole(content: bytes, of: Callable[[Any], Parsed]) -> Parsed | None:
     """Returns what the content of a JSON file or object says, as `read_whole` does."""
     try:
         return of(json.loads(content))

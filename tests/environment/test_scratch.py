@@ -35,7 +35,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A temporary folder of the machine, in which nothing was made yet."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    monkeypatch.setattr(scratch, "_mine", {})
+    monkeypatch.setattr(scratch, "_folders", {})
     return tmp_path
 
 
@@ -100,7 +100,7 @@ def test_a_folder_that_somebody_else_may_enter_is_closed_and_a_link_in_its_place
     root.chmod(0o777)
     assert scratch.scratch_folder().parent == root
     assert mode(root) == 0o700
-    scratch._mine.clear()
+    scratch._folders.clear()
     root.rename(temporary / "moved")
     target.mkdir()
     root.symlink_to(target)
