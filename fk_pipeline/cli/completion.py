@@ -25,10 +25,10 @@ def completed_files(incomplete: str) -> list[str]:
     folder, name = (begun, "") if incomplete.endswith("/") or not incomplete else (begun.parent, begun.name)
     prefix = incomplete.removesuffix(name) if name else incomplete
     try:
-        found = sorted(folder.iterdir())
+        paths = sorted(folder.iterdir())
     except OSError:
         return []
-    shown = [path for path in found if path.name.startswith(name) and path.name.startswith(".") <= name.startswith(".")]
+    shown = [path for path in paths if path.name.startswith(name) and path.name.startswith(".") <= name.startswith(".")]
     files = [prefix + path.name for path in shown if path.suffix in (".yaml", ".yml") and path.is_file()]
     return files + [f"{prefix}{path.name}/" for path in shown if path.is_dir()]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fk_pipeline.engine.behind import Lag
     from fk_pipeline.store.ledger import Ledger
 
-_TABLES, _WANTED = "Tables", "those that the ledger knows, of this pipeline"
+_TABLES, _EXPECTED = "Tables", "those that the ledger knows, of this pipeline"
 
 
 def check_pipeline(spec: PipelineSpec) -> list[Check]:
@@ -24,7 +24,7 @@ def check_pipeline(spec: PipelineSpec) -> list[Check]:
     try:
         behind, ledger = pipeline.behind(), pipeline.ledger()
     except FkPipelineError as error:
-        return [Check(_TABLES, ok=False, found=error.what, wanted=_WANTED, fix=error.fix or str(error))]
+        return [Check(_TABLES, ok=False, found=error.what, wanted=_EXPECTED, fix=error.fix or str(error))]
     return [_tables(spec, behind), *_keys(spec, ledger), *_name(spec)]
 
 
@@ -38,15 +38,18 @@ def _name(spec: PipelineSpec) -> list[Check]:
 def _tables(spec: PipelineSpec, behind: Sequence[Lag]) -> Check:
     """Returns the check whether the tables belong to this pipeline and agree with its ledger."""
     if not behind:
-        return Check(_TABLES, ok=True, found=spec.home, wanted=_WANTED)
+        return Check(_TABLES, ok=True, found=spec.home, wanted=_EXPECTED)
     first = next((lag for lag in behind if lag.rebuild is not None), behind[0])
-    found = "; ".join(lag.what for lag in behind)
-    return Check(_TABLES, first.rebuild is None, found, _WANTED, first.fix(spec))
+    lagging = "; ".join(lag.what for lag in behind)
+    return Check(_TABLES, first.rebuild is None, lagging, _EXPECTED, first.fix(spec))
 
 
 def _keys(spec: PipelineSpec, ledger: Ledger) -> list[Check]:
     """Returns a warning per kind of records that may have changed a key without telling which row must go."""
     from fk_pipeline.engine.unseen_keys import all_unseen_keys
 
-    wanted = "old images, or the key of the source"
-    return [Check("Keys", ok=True, found=one.what, wanted=wanted, fix=one.fix) for one in all_unseen_keys(spec, ledger)]
+    expected = "old images, or the key of the source"
+    return [
+        Check("Keys", ok=True, found=unseen.what, wanted=expected, fix=unseen.fix)
+        for unseen in all_unseen_keys(spec, ledger)
+    ]

@@ -69,13 +69,13 @@ def impact(
     """How many result rows a change of the right side, or of an input of a query, would touch. Changes nothing."""
     from fk_pipeline.pipeline import load
 
-    found = load(pipeline).impact(right_key, changes, limit, since, say_by_spark, side)
+    report = load(pipeline).impact(right_key, changes, limit, since, say_by_spark, side)
     if format_ is OutputFormat.JSON:
-        print_json(found.as_json())
+        print_json(report.as_json())
     else:
-        header, *rows = found.table()
+        header, *rows = report.table()
         print_table(header, rows)
-        print_lines(found.sentences())
+        print_lines(report.sentences())
 
 
 def _print_story(story: Story) -> None:

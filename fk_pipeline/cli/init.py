@@ -70,13 +70,13 @@ def _made(
         raise UsageError(f"{option} goes with --query", fix="leave it out, and write it into the pipeline file")
     from fk_pipeline.scaffold.write import make_folder
 
-    return make_folder(directory, [Path(one) for one in samples], in_place=in_place)
+    return make_folder(directory, [Path(sample) for sample in samples], in_place=in_place)
 
 
 def _as_json(made: Made) -> dict[str, Any]:
     return {
         "pipeline": str(made.file),
-        "files": [str(one) for one in made.written],
+        "files": [str(file) for file in made.written],
         "found": list(made.said),
         "guessed": list(made.doubts),
         "to_do": list(made.to_do),
@@ -85,14 +85,14 @@ def _as_json(made: Made) -> dict[str, Any]:
 
 def _print(directory: Path, made: Made) -> None:
     file = made.file
-    print_lines([str(one) for one in made.written])
+    print_lines([str(path) for path in made.written])
     if made.said:
-        print_lines(["", "Found:", *(f"  {one}" for one in made.said)])
+        print_lines(["", "Found:", *(f"  {sentence}" for sentence in made.said)])
     if made.doubts:
-        files = ", ".join(str(one) for one in made.written if one.suffix == ".yaml" and one.name != "dagster.yaml")
-        print_lines(["", f"Guessed, and marked so in {files}:", *(f"  {one}" for one in made.doubts)])
+        files = ", ".join(str(path) for path in made.written if path.suffix == ".yaml" and path.name != "dagster.yaml")
+        print_lines(["", f"Guessed, and marked so in {files}:", *(f"  {sentence}" for sentence in made.doubts)])
     landing = [directory / path for path in made.paths]
-    steps = [f"  {one}" for one in made.to_do]
+    steps = [f"  {step}" for step in made.to_do]
     for sample, path, folder in zip(made.samples, made.paths, landing, strict=False):
         if sample.records and path.startswith("landing/"):
             what = f"{shlex.quote(str(sample.path))}/*" if sample.path.is_dir() else shlex.quote(str(sample.path))

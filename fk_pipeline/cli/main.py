@@ -22,7 +22,7 @@ from fk_pipeline.cli.options import (
     project_of_command,
     share_session,
 )
-from fk_pipeline.cli.several import each, end, failed, print_told, telling_damage_of
+from fk_pipeline.cli.several import each, end, failed, print_values, telling_damage_of
 from fk_pipeline.console import (
     OutputFormat,
     Progress,
@@ -38,7 +38,7 @@ from fk_pipeline.errors import escaped
 from fk_pipeline.identity import MAX_BATCH
 
 
-class Told(typer.core.TyperGroup):
+class CommandGroup(typer.core.TyperGroup):
     """The command group, the last place that errors of Spark, delta-rs and Arrow pass: it reports damaged tables."""
 
     def make_context(self, *args: Any, **named: Any) -> Any:
@@ -76,7 +76,7 @@ def _escaping() -> Iterator[None]:
 
 
 app = typer.Typer(
-    cls=Told,
+    cls=CommandGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -93,8 +93,8 @@ def app_main() -> None:
         sys.exit(status)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         tell(f"fk-pipeline {__version__}")
         raise typer.Exit
 
@@ -128,12 +128,12 @@ def plan(
     from fk_pipeline.cli.plan import as_json, print_plan, print_sql
     from fk_pipeline.pipeline import load
 
-    told: dict[Path, Any] = {}
+    values: dict[Path, Any] = {}
 
     def work(file: Path, waits_for: tuple[str, ...]) -> int:
         loaded = load(file)
         made = loaded.plan()
-        told[file] = as_json(loaded.spec.name, made)
+        values[file] = as_json(loaded.spec.name, made)
         if format_ is OutputFormat.TEXT and sql:
             print_sql(made, str(file))
         elif format_ is OutputFormat.TEXT:
@@ -143,7 +143,7 @@ def plan(
         return int(bool(made.stale))
 
     outcomes = each(project_of_command(pipelines), work, context, waits=False, named=format_ is OutputFormat.TEXT)
-    print_told(format_, outcomes, told)
+    print_values(format_, outcomes, values)
     end(outcomes)
 
 
@@ -181,7 +181,7 @@ def verify(
     project = project_of_command(pipelines)
     several = len(project.files) > 1
     share_session(project)
-    told: dict[Path, Any] = {}
+    values: dict[Path, Any] = {}
 
     def work(file: Path, _: tuple[str, ...]) -> int:
         loaded = load(file)
@@ -189,18 +189,18 @@ def verify(
         landed = loaded.verify_inputs(share) if inputs else None
         within = docs / loaded.spec.name if several and docs is not None else docs
         checked, index = checks_of_all(loaded, report, within) if checks else ([], None)
-        found = as_json(loaded, report, checked, index, landed)
-        told[file] = {"report": found} if several else found
+        entry = as_json(loaded, report, checked, index, landed)
+        values[file] = {"report": entry} if several else entry
         if format_ is OutputFormat.TEXT:
             print_verification(report, loaded.spec.file, loaded.spec.definition)
             if landed is not None:
                 print_inputs(landed, loaded.spec.file)
             print_checks(loaded, report, checked, index)
         differs = landed is not None and not landed.ok
-        return int(not report.ok or differs or any(one.failed or one.not_run for one in checked))
+        return int(not report.ok or differs or any(suite.failed or suite.not_run for suite in checked))
 
     outcomes = each(project, work, context, waits=False, named=format_ is OutputFormat.TEXT)
-    print_told(format_, outcomes, told)
+    print_values(format_, outcomes, values)
     end(outcomes)
 
 
@@ -267,16 +267,16 @@ def status(
     from fk_pipeline.cli.status import print_status, status_of
     from fk_pipeline.pipeline import load
 
-    told: dict[Path, Any] = {}
+    values: dict[Path, Any] = {}
 
     def work(file: Path, _: tuple[str, ...]) -> int:
-        told[file] = status_of(load(file))
+        values[file] = status_of(load(file))
         if format_ is OutputFormat.TEXT:
-            print_status(told[file], file)
+            print_status(values[file], file)
         return 0
 
     outcomes = each(project_of_command(pipelines), work, context, waits=False, named=False)
-    print_told(format_, outcomes, told)
+    print_values(format_, outcomes, values)
     end(outcomes)
 
 
@@ -298,8 +298,8 @@ def remove_batch(
     from fk_pipeline.pipeline import load
 
     notes: list[str] = []  # why it was not withdrawn
-    found = load(pipeline).remove_batch(batch, notes.append, forget)
-    due = {stage: list(map(int, batches)) for stage, batches in found.items()}
+    by_stage = load(pipeline).remove_batch(batch, notes.append, forget)
+    due = {stage: list(map(int, batches)) for stage, batches in by_stage.items()}
     for text in notes:
         say(f"note: {text}")
     if format_ is OutputFormat.JSON:
@@ -356,7 +356,7 @@ def compact(pipeline: PipelineFile, format_: FormatOption = OutputFormat.TEXT, d
     loaded = load(pipeline)
     done = loaded.compact(lambda name: say(f"{name} ..."))
     if format_ is OutputFormat.JSON:
-        print_json([one.as_json() for one in done])
+        print_json([upkeep.as_json() for upkeep in done])
     else:
         print_compaction(done, loaded.spec)
 

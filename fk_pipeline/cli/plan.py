@@ -21,8 +21,8 @@ REASONS_SHOWN = 12
 def as_json(name: str, plan: Plan) -> dict[str, Any]:
     """Returns the plan as the command prints it (`docs/reference/command.md`, plan)."""
 
-    def files(found: tuple[LandedFile, ...]) -> list[dict[str, Any]]:
-        return [{"side": f.side, "batch": int(f.batch), "path": f.path, "bytes": f.size} for f in found]
+    def files(landed: tuple[LandedFile, ...]) -> list[dict[str, Any]]:
+        return [{"side": f.side, "batch": int(f.batch), "path": f.path, "bytes": f.size} for f in landed]
 
     stages = () if plan.stale else plan.stages
     return {
@@ -63,7 +63,7 @@ def forecast_as_json(forecast: Forecast) -> dict[str, Any]:
 
 def print_topology(topology: Topology) -> None:
     """Prints the optimisation rules, and the operators without and with those that apply."""
-    rules = [[one.rule, "yes" if one.applied else "no", one.why] for one in topology.rules]
+    rules = [[rule.rule, "yes" if rule.applied else "no", rule.why] for rule in topology.rules]
     print_table(["rule", "applied", "why"], rules)
     print_lines(["Operators:", *(f"  {line}" for line in topology.before)])
     if topology.after != topology.before:
@@ -105,12 +105,12 @@ def print_plan(plan: Plan) -> None:
         return
     if plan.fix:
         tell(plan.fix)
-    found = plan.found
-    for what, files in (("new", found.discovered), ("changed", found.changed)):
+    discovery = plan.found
+    for what, files in (("new", discovery.discovered), ("changed", discovery.changed)):
         if files:
             number, size = f"{len(files):,} {what} landing files", f"{sum(f.size for f in files):,} bytes"
             tell(f"{number}, {size}; the first: {shown_file(files[0])}")
-    for notice in found.notices:
+    for notice in discovery.notices:
         tell(f"note: {notice}")
     if plan.topology is not None:
         print_topology(plan.topology)
@@ -139,9 +139,9 @@ def _print_strategies(stages: Sequence[StagePlan]) -> None:
     """Prints how stages go about it, and why: of each what it should take, or of each strategy the reasons."""
     ahead = [(stage, stage.forecast) for stage in stages if stage.forecast is not None]
     if ahead:
-        rows = [[one.stage, *_shown(forecast), forecast.why] for one, forecast in ahead]
+        rows = [[stage.stage, *_shown(forecast), forecast.why] for stage, forecast in ahead]
         print_table(["block", "way", "changed rows", "seconds", "why"], rows, "What it should take")
-    for strategy, reason in sorted({(one.strategy, one.reason) for one in stages if one.forecast is None}):
+    for strategy, reason in sorted({(stage.strategy, stage.reason) for stage in stages if stage.forecast is None}):
         tell(f"{strategy}: {reason}")
 
 

@@ -112,17 +112,17 @@ def _replay(pipeline: Pipeline, batches: str | None, side: str | None, as_json: 
     again = [int(batch) for batch in pipeline.replay(batches, side)]
     if not as_json:
         tell(f"Batches to read again: {', '.join(map(str, again))}." if again else "Nothing is in the quarantine.")
-    _told(pipeline, {"batches": again}, as_json)
+    _print_done(pipeline, {"batches": again}, as_json)
 
 
 def _correct(pipeline: Pipeline, file: Path, as_json: bool) -> None:
     done = pipeline.correct(file)
     if not as_json:
         tell(f"{done.corrections:,} corrections stored, {done.known:,} known already; {done.unchanged:,} not edited.")
-    _told(pipeline, {"corrections": done.corrections, "known": done.known, "unchanged": done.unchanged}, as_json)
+    _print_done(pipeline, {"corrections": done.corrections, "known": done.known, "unchanged": done.unchanged}, as_json)
 
 
-def _told(pipeline: Pipeline, what: dict[str, Any], as_json: bool) -> None:
+def _print_done(pipeline: Pipeline, what: dict[str, Any], as_json: bool) -> None:
     """Prints what was done (as JSON only) and the batches that are due now."""
     due = {stage: list(map(int, batches)) for stage, batches in pipeline.due().items()}
     if as_json:

@@ -10,7 +10,7 @@ import typer
 
 from fk_pipeline.cli import completion
 from fk_pipeline.cli.options import Debug, FormatOption, Pipelines, project_of_command, share_session
-from fk_pipeline.cli.several import Ended, each, end, print_told
+from fk_pipeline.cli.several import Ended, each, end, print_values
 from fk_pipeline.console import OutputFormat, Progress, print_lines, print_table, say, tell
 from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.identity import QUARANTINING
@@ -62,7 +62,7 @@ def run(
     if several and now is not None:
         refuse_without_clock(project)
     share_session(project)
-    wanted = stages.split(",") if stages else None
+    chosen_stages = stages.split(",") if stages else None
     runs: dict[Path, Sequence[StageRun]] = {}
 
     def work(file: Path, _: tuple[str, ...]) -> int:
@@ -76,7 +76,7 @@ def run(
             shown = Checking(loaded)
         runs[file] = shown.runs
         with shown as progress:
-            given = batches, wanted, progress, waive, adopt, lambda text: say(f"note: {text}")
+            given = batches, chosen_stages, progress, waive, adopt, lambda text: say(f"note: {text}")
             loaded.run(*given, inline=False, now=set_to)
         if as_text and not shown.runs:
             tell("Nothing is due.")
@@ -90,7 +90,9 @@ def run(
     if several and as_text:
         print_summary(outcomes, runs)
     elif several:
-        print_told(format_, outcomes, {one.file: _as_json(one, runs.get(one.file, ())) for one in outcomes})
+        print_values(
+            format_, outcomes, {outcome.file: _as_json(outcome, runs.get(outcome.file, ())) for outcome in outcomes}
+        )
     end(outcomes)
 
 
@@ -111,7 +113,7 @@ def _end_of_one(runs: dict[Path, Sequence[StageRun]], as_text: bool) -> None:
     """Prints what a run of a single pipeline did, also before an error that ended it."""
     for file, passes in runs.items():
         if not as_text:
-            print_told(OutputFormat.JSON, [Ended(file, "")], {file: list(map(_run_as_json, passes))})
+            print_values(OutputFormat.JSON, [Ended(file, "")], {file: list(map(_run_as_json, passes))})
         number = quarantined(passes)
         if number:
             (tell if as_text else say)(_where_they_are(number, "", file))
@@ -125,16 +127,16 @@ def quarantined(runs: Sequence[StageRun]) -> int:
 
 def print_summary(outcomes: Sequence[Ended], runs: dict[Path, Sequence[StageRun]]) -> None:
     """Prints what became of several pipelines: what ran, failed and waits, and what went to the quarantine."""
-    words = [_word(one) for one in outcomes]
+    words = [_word(outcome) for outcome in outcomes]
     shown = {"ran": "ran", "failed": "failed", "waits": "waiting"}
-    title = ", ".join(f"{words.count(word)} {said}" for word, said in shown.items() if word in words)
+    title = ", ".join(f"{words.count(word)} {text}" for word, text in shown.items() if word in words)
     rows, lines = [], []
-    for one in outcomes:
-        passes = runs.get(one.file, ())
+    for outcome in outcomes:
+        passes = runs.get(outcome.file, ())
         number = quarantined(passes)
-        rows.append([one.name, _what(one, passes), str(len(passes)), f"{number:,}"])
-        lines += [_why(one)] if one.error is not None else []
-        lines += [_where_they_are(number, f" of {one.name}", one.file)] if number else []
+        rows.append([outcome.name, _what(outcome, passes), str(len(passes)), f"{number:,}"])
+        lines += [_why(outcome)] if outcome.error is not None else []
+        lines += [_where_they_are(number, f" of {outcome.name}", outcome.file)] if number else []
     tell()
     print_table(["pipeline", "outcome", "passes", "to quarantine"], rows, f"{len(outcomes)} pipelines: {title}")
     print_lines(lines)

@@ -46,7 +46,7 @@ def up(
     from fk_pipeline.spec.project import named_pipelines
 
     given, ports = pipelines or named_pipelines(), Ports(port, spark_port)
-    started = start(given, home_of(home), ports, spark=spark, sensors=sensors, told=say)
+    started = start(given, home_of(home), ports, spark=spark, sensors=sensors, tell=say)
     _print(["server", "at", "pid", "log"], [server.as_json() for server in started], format_)
 
 
@@ -58,7 +58,7 @@ def down(home: Home = None, format_: FormatOption = OutputFormat.TEXT, debug: De
 
     ended = stop(home_of(home), say)
     if format_ is OutputFormat.JSON:
-        print_json([as_json(one) for one in ended])
+        print_json([as_json(run) for run in ended])
     else:
         print_lines(map(sentence, ended))
 
@@ -97,8 +97,8 @@ def spark(
         raise UsageError(f"'spark {action}' takes no pipeline", fix=f"fk-pipeline spark {action}")
     if action is SparkAction.STATUS:
         warm = [
-            {"url": one.address, "pid": one.process.pid, "home": one.home, "life": one.process.life()}
-            for one in warm_sparks()
+            {"url": server.address, "pid": server.process.pid, "home": server.home, "life": server.process.life()}
+            for server in warm_sparks()
         ]
         _print(["at", "pid", "home", "life"], warm, format_)
         return
@@ -164,12 +164,12 @@ def recover(
     from fk_pipeline.servers.up import home_of, instance_of, sentence
 
     with instance_of(home_of(home)) as instance:
-        found = fail_dead(instance, dead or ())
+        runs = fail_dead(instance, dead or ())
     if format_ is OutputFormat.JSON:
-        print_json([as_json(one) for one in found])
+        print_json([as_json(run) for run in runs])
     else:
-        print_lines(map(sentence, found) if found else ["No run is active."])
-    if any(one.life is Life.UNKNOWN and not one.failed for one in found):
+        print_lines(map(sentence, runs) if runs else ["No run is active."])
+    if any(run.life is Life.UNKNOWN and not run.failed for run in runs):
         say("where nothing can be proved from here, look yourself; then: fk-pipeline recover --dead RUN_ID")
         raise typer.Exit(1)
 

@@ -114,17 +114,19 @@ def telling_damage_of(file: Path) -> Iterator[None]:
             raise
 
 
-def print_told(format_: OutputFormat, outcomes: Sequence[Ended], told: Mapping[Path, Any]) -> None:
-    """Prints, with `--format json`, what a command told of each pipeline: of a single one the value, else a list."""
+def print_values(format_: OutputFormat, outcomes: Sequence[Ended], values: Mapping[Path, Any]) -> None:
+    """Prints the values of pipelines with `--format json`: of a single pipeline its value, else a list."""
     if format_ is OutputFormat.JSON:
-        print_json([_as_json(one, told) for one in outcomes] if len(outcomes) > 1 else told[outcomes[0].file])
+        print_json(
+            [_as_json(outcome, values) for outcome in outcomes] if len(outcomes) > 1 else values[outcomes[0].file]
+        )
 
 
-def _as_json(outcome: Ended, told: Mapping[Path, Any]) -> dict[str, Any]:
-    """Returns what was told of one of several pipelines, with the error that ended it, and what it waits for."""
+def _as_json(outcome: Ended, values: Mapping[Path, Any]) -> dict[str, Any]:
+    """Returns the value of one of several pipelines, with the error that ended it, and what it waits for."""
     error = {} if outcome.error is None else {"error": str(outcome.error), "status": outcome.status}
     waits = {"waits_for": list(outcome.waits_for)} if outcome.waits_for else {}
-    return {"pipeline": outcome.name, **told.get(outcome.file, {}), **error, **waits}
+    return {"pipeline": outcome.name, **values.get(outcome.file, {}), **error, **waits}
 
 
 def end(outcomes: Sequence[Ended]) -> None:
@@ -133,6 +135,6 @@ def end(outcomes: Sequence[Ended]) -> None:
     Raises:
         typer.Exit: that status is not 0.
     """
-    worst = max(one.status for one in outcomes)
+    worst = max(outcome.status for outcome in outcomes)
     if worst:
         raise typer.Exit(worst)

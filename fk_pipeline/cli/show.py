@@ -17,7 +17,7 @@ from fk_pipeline.store import schemas as s
 BATCH_COLUMNS = (s.BATCH, s.APPLIED_IN, "batch")
 """The columns that may hold the batch of a row, in order of preference."""
 
-OURS = "_fk_"
+OWN_PREFIX = "_fk_"
 """The beginning of the names of columns of our own."""
 
 Shown = tuple[list[str], list[list[Any]]]
@@ -53,11 +53,11 @@ class ShowOptions:
             UsageError: the table has not got one of them.
         """
         if self.columns is not None:
-            return [*dict.fromkeys(column_of(one, names) for one in self.columns.split(","))]
+            return [*dict.fromkeys(column_of(name, names) for name in self.columns.split(","))]
         if self.table != pipeline.spec.definition.result.name:
             return [*names]
-        users = [name for name in names if not name.startswith(OURS)]
-        return [*users, *(name for name in names if name.startswith(OURS))] if self.everything else users
+        users = [name for name in names if not name.startswith(OWN_PREFIX)]
+        return [*users, *(name for name in names if name.startswith(OWN_PREFIX))] if self.everything else users
 
     def batch_column(self, names: Sequence[str]) -> str | None:
         """Returns the column with the batch of a row; None if no batch is wanted.
@@ -111,8 +111,8 @@ def read_here(pipeline: Pipeline, choice: ShowOptions) -> Shown:
     where = [] if choice.where is None else [condition(choice.where, rows)]
     if batch is not None and choice.batch is not None:
         where = [equals(batch, choice.batch, rows.schema.field(batch).type), *where]
-    found = rows.read(Wanted(columns, where, order, choice.limit))
-    lines = [json.loads(line) for line in json_lines(found, hexadecimal=True)]
+    table = rows.read(Wanted(columns, where, order, choice.limit))
+    lines = [json.loads(line) for line in json_lines(table, hexadecimal=True)]
     return columns, [[line[name] for name in columns] for line in lines]
 
 

@@ -35,7 +35,7 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
     quarantined = sum(st.counts.get(name, 0) for st in ledger.runs.stages.values() for name in QUARANTINING)
     errors = {f"{stage} {batch}": st.error for (stage, batch), st in sorted(ledger.runs.stages.items()) if st.error}
     refused = pipeline.refusal()
-    restated = [one for stage in ledger.inputs for one in ledger.folds.restated(stage)]
+    restated = [failure for stage in ledger.inputs for failure in ledger.folds.restated(stage)]
     return {
         "pipeline": pipeline.spec.name,
         "batches": [
@@ -50,17 +50,17 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
         "vanished_files": len(new.vanished),
         "notices": notices_as_json(new.notices),
         "verdicts": verdicts,
-        **_standing(pipeline.spec, ledger),
+        **_stands_for(pipeline.spec, ledger),
         **_last_runs(pipeline.spec, ledger),
         "quarantined": quarantined,
         "errors": errors,
         "never_sent": [
-            {"side": one.side, "column": one.column, "batches": list(one.batches), "text": str(one)}
-            for one in never_sent(pipeline.spec, ledger)
+            {"side": unsent.side, "column": unsent.column, "batches": list(unsent.batches), "text": str(unsent)}
+            for unsent in never_sent(pipeline.spec, ledger)
         ],
         "failed_checks": [
-            {"batch": one.batch, "stage": one.stage, "check": one.name, "mended_by": one.remedy}
-            for one in [*ledger.checks.failed(), *restated]
+            {"batch": failure.batch, "stage": failure.stage, "check": failure.name, "mended_by": failure.remedy}
+            for failure in [*ledger.checks.failed(), *restated]
         ],
         **({} if ledger.runs.stages else {"never_run": never_run(pipeline.spec)}),
         "behind": [
@@ -72,8 +72,8 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
     }
 
 
-def _standing(spec: PipelineSpec, ledger: Ledger) -> dict[str, dict[str, str]]:
-    """Returns what the result stands for, besides its batches: a clock for example; empty if nothing is to be told."""
+def _stands_for(spec: PipelineSpec, ledger: Ledger) -> dict[str, dict[str, str]]:
+    """Returns what the result stands for, besides its batches: a clock for example; empty if there is nothing."""
     kind = spec.definition
     if not kind.standing:
         return {}
@@ -84,7 +84,7 @@ def _standing(spec: PipelineSpec, ledger: Ledger) -> dict[str, dict[str, str]]:
 
 def _last_runs(spec: PipelineSpec, ledger: Ledger) -> dict[str, dict[str, Any]]:
     """Returns, per stage, what its last run was to take beside what it took; empty if the kind makes no forecasts."""
-    kind, found = spec.definition, dict[str, Any]()
+    kind, runs = spec.definition, dict[str, Any]()
     if not kind.forecast_of:
         return {}
     for stage in kind.stage_names:
@@ -94,9 +94,9 @@ def _last_runs(spec: PipelineSpec, ledger: Ledger) -> dict[str, dict[str, Any]]:
         made = loaded(kind.forecast_of)(facts)
         if made is None or last is None or last.versions.get(stage, -1) != facts[READ]:
             continue
-        told = {name: value for name, value in forecast_as_json(made).items() if name != "why"}
-        found[stage] = told | {"predicted_seconds": told.pop("seconds"), "seconds": round(last.seconds, 3)}
-    return {"last_runs": found}
+        forecast = {name: value for name, value in forecast_as_json(made).items() if name != "why"}
+        runs[stage] = forecast | {"predicted_seconds": forecast.pop("seconds"), "seconds": round(last.seconds, 3)}
+    return {"last_runs": runs}
 
 
 def _mending(remedy: str) -> str:
@@ -113,44 +113,45 @@ def _state(ledger: Ledger, stage: str, batch: int) -> str:
     return "rewritten since" if state.succeeded is not None else "due"
 
 
-def _told_run(last: tuple[str, dict[str, Any]]) -> str:
+def _line_of_run(last: tuple[str, dict[str, Any]]) -> str:
     """Returns what the last run of a stage took, and was to take."""
     stage, run = last
     predicted, taken = (f"{run[name]:.1f} s" for name in ("predicted_seconds", "seconds"))
     return f"{stage}: last run {run['way']}, {run['changed_rows']:,} changed rows, {taken} (predicted {predicted})"
 
 
-def print_status(found: dict[str, Any], file: Path) -> None:
+def print_status(status: dict[str, Any], file: Path) -> None:
     """Prints the status of a pipeline file for people: the batches that are not done, or the newest ones."""
-    batches = found["batches"]
+    batches = status["batches"]
     open_batches = [b for b in batches if set(b["stages"].values()) != {"done"}]
     shown = (open_batches or batches)[-VERDICTS_SHOWN:]
-    tell(f"{found['pipeline']}: {len(batches):,} batches, {len(open_batches):,} of them with work due")
-    if found["refused"]:
-        tell(f"nothing runs: {found['refused']['text']}")
-        tell(f"fix: {found['refused']['mended_by']}")
+    tell(f"{status['pipeline']}: {len(batches):,} batches, {len(open_batches):,} of them with work due")
+    if status["refused"]:
+        tell(f"nothing runs: {status['refused']['text']}")
+        tell(f"fix: {status['refused']['mended_by']}")
     if shown:
         print_table(["batch", *shown[0]["stages"]], [[str(b["batch"]), *b["stages"].values()] for b in shown])
-    if found["removed"]:
-        tell(f"withdrawn batches: {', '.join(map(str, found['removed']))}")
+    if status["removed"]:
+        tell(f"withdrawn batches: {', '.join(map(str, status['removed']))}")
     for what in ("new_files", "changed_files"):
-        if found[what]:
-            tell(f"{what.replace('_', ' ')}: {found[what]:,}")
-    print_lines(f"note: {one['text']}" for one in found["notices"])
-    print_lines(f"warning: {one['text']}" for one in found["never_sent"])
-    if found["quarantined"]:
-        tell(f"quarantined: {found['quarantined']:,}; 'fk-pipeline quarantine {file}' lists them")
-    if found["verdicts"]:
-        tell("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(found["verdicts"].items())))
-    print_lines(f"{name}: {text}" for name, text in found.get("stands_for", {}).items())
-    print_lines(map(_told_run, found.get("last_runs", {}).items()))
-    for where, error in found["errors"].items():
+        if status[what]:
+            tell(f"{what.replace('_', ' ')}: {status[what]:,}")
+    print_lines(f"note: {notice['text']}" for notice in status["notices"])
+    print_lines(f"warning: {warning['text']}" for warning in status["never_sent"])
+    if status["quarantined"]:
+        tell(f"quarantined: {status['quarantined']:,}; 'fk-pipeline quarantine {file}' lists them")
+    if status["verdicts"]:
+        tell("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(status["verdicts"].items())))
+    print_lines(f"{name}: {text}" for name, text in status.get("stands_for", {}).items())
+    print_lines(map(_line_of_run, status.get("last_runs", {}).items()))
+    for where, error in status["errors"].items():
         tell(f"failed: {where}: {error}")
-    for one in found["failed_checks"]:
-        where = "the whole table" if one["batch"] is None else f"batch {one['batch']}"
-        tell(f"failed check: {one['check']} of {one['stage']}, {where}; mended by {_mending(one['mended_by'])}")
-    if "never_run" in found:
-        tell(found["never_run"])
-    for one in found["behind"]:
-        tell(f"behind the ledger: {one['what']}; mended by: {one['mended_by']}")
-    tell(f"last run: {found['last_run'] or 'never'}")
+    for failure in status["failed_checks"]:
+        where = "the whole table" if failure["batch"] is None else f"batch {failure['batch']}"
+        check = f"{failure['check']} of {failure['stage']}, {where}"
+        tell(f"failed check: {check}; mended by {_mending(failure['mended_by'])}")
+    if "never_run" in status:
+        tell(status["never_run"])
+    for lag in status["behind"]:
+        tell(f"behind the ledger: {lag['what']}; mended by: {lag['mended_by']}")
+    tell(f"last run: {status['last_run'] or 'never'}")

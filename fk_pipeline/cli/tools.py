@@ -52,9 +52,9 @@ def doctor(
     else:
         spec = load_spec(pipeline)
         specs = with_inline([spec])
-        landing = [landing_path(one, side) for one in specs for side in one.sides if side not in one.clocks]
+        landing = [landing_path(member, side) for member in specs for side in member.sides if side not in member.clocks]
         checks = check_environment(pipeline.parent, spec.home, landing, spec.settings.spark)
-        checks += [check for one in specs for check in check_pipeline(one)]
+        checks += [check for member in specs for check in check_pipeline(member)]
     if format_ is OutputFormat.JSON:
         print_json([vars(c) if hasattr(c, "__dict__") else c for c in checks])
     else:

@@ -43,10 +43,10 @@ def by_stages(cases: Sequence[AnyCase]) -> Iterator[tuple[AnyCase, dict[str, Any
     from fk_pipeline.trace import stages, streams, windows
 
     session = start_session()
-    found = stages.trace(simple, session, _show) | streams.trace(of_streams, session, _show)
-    found |= windows.trace(of_windows, session, _show)
+    traces = stages.trace(simple, session, _show) | streams.trace(of_streams, session, _show)
+    traces |= windows.trace(of_windows, session, _show)
     for case in cases:
-        yield case, found[case.name]
+        yield case, traces[case.name]
 
 
 def _show(join: str, batch: int, batches: int) -> None:

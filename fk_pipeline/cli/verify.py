@@ -45,19 +45,19 @@ def as_json(
         index: the first page of the Data Docs.
         landed: the comparison of its landing files with the changelogs.
     """
-    found: dict[str, Any] = report.counts() | report.looked_at()
+    entry: dict[str, Any] = report.counts() | report.looked_at()
     if report.share < 1:
-        found["share"] = report.share
+        entry["share"] = report.share
     if report.sample:
-        found["sample"] = list(report.sample)
+        entry["sample"] = list(report.sample)
     if landed is not None:
-        found["inputs"] = landed.as_json()
+        entry["inputs"] = landed.as_json()
     if checked:
-        found["checks"] = {
-            one.stage: {result.name: result.counts() | _fix(result, one, pipeline) for result in one.results}
-            for one in checked
+        entry["checks"] = {
+            suite.stage: {result.name: result.counts() | _fix(result, suite, pipeline) for result in suite.results}
+            for suite in checked
         }
-    return found | ({"docs": str(index)} if index is not None else {})
+    return entry | ({"docs": str(index)} if index is not None else {})
 
 
 def _fix(result: CheckResult, checked: Checked, pipeline: Pipeline) -> dict[str, str]:
@@ -70,10 +70,10 @@ def print_checks(pipeline: Pipeline, report: VerifyReport, checked: list[Checked
     A row of the result that the proof has shown is not shown again.
     """
     shown = {key_of(row["key"]) for row in report.sample}
-    for one in checked:
-        held = sum(result.outcome.passed for result in one.results)
-        tell(f"{one.stage:<19} {one.rows:>12,} rows: {held} of {len(one.results)} expectations hold")
-        for result in one.results:
+    for suite in checked:
+        held = sum(result.outcome.passed for result in suite.results)
+        tell(f"{suite.stage:<19} {suite.rows:>12,} rows: {held} of {len(suite.results)} expectations hold")
+        for result in suite.results:
             if result.outcome.passed:
                 continue
             if result.outcome.problem is not None:
@@ -85,9 +85,11 @@ def print_checks(pipeline: Pipeline, report: VerifyReport, checked: list[Checked
                 print_lines(
                     f"    {_key(row)}: found {row['found']}, expected {row['expected']}" for row in new[:SAMPLE_SHOWN]
                 )
-                shown |= {_key(row) for row in new[:SAMPLE_SHOWN] if one.stage == pipeline.spec.definition.result_stage}
-            tell(f"    Fix: {fix_of(result, one.stage, pipeline)}")
-    if len([one for one in checked if one.failed]) > 1:
+                shown |= {
+                    _key(row) for row in new[:SAMPLE_SHOWN] if suite.stage == pipeline.spec.definition.result_stage
+                }
+            tell(f"    Fix: {fix_of(result, suite.stage, pipeline)}")
+    if len([suite for suite in checked if suite.failed]) > 1:
         tell("Mend the first one first: those of the stages after it may be its consequences.")
     if index is not None:
         tell(f"Data Docs: {index}")
@@ -110,8 +112,8 @@ def print_inputs(report: InputsReport, file: Path) -> None:
             f"'fk-pipeline verify {file} --inputs --share 1' compares all"
         )
     lines += [
-        f"- not compared: {one.batches:,} batch(es) of {one.side}, {one.files:,} file(s): {one.why}"
-        for one in report.not_compared
+        f"- not compared: {left_out.batches:,} batch(es) of {left_out.side}, {left_out.files:,} file(s): {left_out.why}"
+        for left_out in report.not_compared
     ]
     lines += map(_difference, report.sample)
     if len(report.sample) < report.differences:
@@ -124,12 +126,16 @@ def print_inputs(report: InputsReport, file: Path) -> None:
         )
 
 
-def _difference(one: InputDifference) -> str:
+def _difference(difference: InputDifference) -> str:
     """Returns the line that shows a difference between a landing file and the tables."""
-    place = f"{one.file}, line {one.line}" if one.line else one.file or f"batch {one.batch}"
-    about = ", ".join(part for part in (one.key, one.column and f"column {one.column}") if part)
-    said = f"{one.side}, {place}{f' ({about})' if about else ''}"
-    return f"- {one.what}: {said}: landed: {one.landed}; stored: {one.stored}"
+    place = (
+        f"{difference.file}, line {difference.line}"
+        if difference.line
+        else difference.file or f"batch {difference.batch}"
+    )
+    about = ", ".join(part for part in (difference.key, difference.column and f"column {difference.column}") if part)
+    text = f"{difference.side}, {place}{f' ({about})' if about else ''}"
+    return f"- {difference.what}: {text}: landed: {difference.landed}; stored: {difference.stored}"
 
 
 def _key(row: Mapping[str, Any]) -> str:
@@ -156,8 +162,12 @@ class Checking(Progress):
         if result is None:
             return
         checked = check(self.pipeline, work.stage, work.batches)
-        warned = [one.name for one in checked.results if one.failed and one.severity == "warning"]
-        held = sum(one.outcome.passed for one in checked.results)
+        warned = [
+            check_result.name
+            for check_result in checked.results
+            if check_result.failed and check_result.severity == "warning"
+        ]
+        held = sum(check_result.outcome.passed for check_result in checked.results)
         say(f"  {held} of {len(checked.results)} expectations hold ({checked.seconds:.1f} s)")
         for name in warned:
             say(f"  warning: {name}")

@@ -72,10 +72,11 @@ class Servers:
         return read_whole(self.file, _servers) or {}
 
     def _remember(self, servers: Mapping[str, Server]) -> None:
-        told = {
-            name: vars(one) | {"log": str(one.log), "process": one.process.as_json()} for name, one in servers.items()
+        entries = {
+            name: vars(server) | {"log": str(server.log), "process": server.process.as_json()}
+            for name, server in servers.items()
         }
-        write_whole(self.file, f"{json.dumps(told, indent=2)}\n".encode())
+        write_whole(self.file, f"{json.dumps(entries, indent=2)}\n".encode())
 
     def start(self, name: str, command: Sequence[str], environment: Mapping[str, str], url: str = "") -> Server:
         """Starts a server in the home and records it; `stop` also ends its children."""
@@ -87,12 +88,12 @@ class Servers:
                 stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
         assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin as told:  # the end of this process without a line ends the server
+        with suppress(BrokenPipeError), process.stdin as pipe:  # the end of this process without a line ends the server
             own = ProcessIdentity.of(process.pid)
             automation = environment.get("FK_AUTOMATION", "off")
             server = Server(name, url, log, own, environment["FK_PIPELINES"], automation)
             self._remember(self.known() | {name: server})
-            told.write(b"begin\n")
+            pipe.write(b"begin\n")
         return server
 
     def stop(self, server: Server) -> None:
@@ -100,13 +101,13 @@ class Servers:
         if server.alive:
             with suppress(psutil.NoSuchProcess):
                 _end(psutil.Process(server.process.pid))
-        self._remember({name: one for name, one in self.known().items() if name != server.name})
+        self._remember({name: other for name, other in self.known().items() if name != server.name})
 
 
-def _servers(told: dict[str, Any]) -> dict[str, Server]:
+def _servers(entries: dict[str, Any]) -> dict[str, Server]:
     return {
-        name: Server(**one | {"log": Path(one["log"]), "process": ProcessIdentity.from_json(one["process"])})
-        for name, one in told.items()
+        name: Server(**entry | {"log": Path(entry["log"]), "process": ProcessIdentity.from_json(entry["process"])})
+        for name, entry in entries.items()
     }
 
 
@@ -116,9 +117,9 @@ def _end(leader: psutil.Process) -> None:
     leader.terminate()
     _, left = psutil.wait_procs([leader], timeout=END_SECONDS)
     _, left = psutil.wait_procs([*left, *children], timeout=1)
-    for one in left:
+    for process in left:
         with suppress(psutil.NoSuchProcess):
-            one.kill()
+            process.kill()
     with suppress(ProcessLookupError, PermissionError):  # processes that it started after its children were listed
         os.killpg(leader.pid, signal.SIGKILL)
     psutil.wait_procs(left, timeout=5)

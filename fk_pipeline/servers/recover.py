@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Found:
+class ActiveRun:
     """An active run and the state of its worker.
 
     Attributes:
@@ -41,7 +41,7 @@ class Found:
     failed: bool = False
 
 
-def recover(instance: DagsterInstance, dead: Iterable[str] = ()) -> list[Found]:
+def recover(instance: DagsterInstance, dead: Iterable[str] = ()) -> list[ActiveRun]:
     """Fails the runs whose worker is dead; Dagster's daemon starts them again if run retries are on.
 
     Args:
@@ -51,15 +51,15 @@ def recover(instance: DagsterInstance, dead: Iterable[str] = ()) -> list[Found]:
     Raises:
         UsageError: one of the runs in `dead` is not active, or its worker is alive.
     """
-    found = [_look(instance, record) for record in _active(instance)]
-    said = set(dead)
-    for run_id in said:
-        one = next((one for one in found if one.run_id == run_id), None)
-        if one is None:
+    runs = [_look(instance, record) for record in _active(instance)]
+    declared = set(dead)
+    for run_id in declared:
+        run = next((run for run in runs if run.run_id == run_id), None)
+        if run is None:
             raise UsageError(f"run {run_id} is not active", fix="leave it out: there is nothing to recover")
-        if one.life is Life.ALIVE:
-            raise UsageError(f"run {run_id} is at work: {one.worker} is alive", fix="terminate it in Dagster")
-    return [_fail(instance, one) if one.life is Life.DEAD or one.run_id in said else one for one in found]
+        if run.life is Life.ALIVE:
+            raise UsageError(f"run {run_id} is at work: {run.worker} is alive", fix="terminate it in Dagster")
+    return [_fail(instance, run) if run.life is Life.DEAD or run.run_id in declared else run for run in runs]
 
 
 def end_workers(instance: DagsterInstance) -> None:
@@ -80,21 +80,21 @@ def _active(instance: DagsterInstance) -> Sequence[RunRecord]:
     return instance.get_run_records(RunsFilter(statuses=statuses))
 
 
-def _look(instance: DagsterInstance, record: RunRecord) -> Found:
+def _look(instance: DagsterInstance, record: RunRecord) -> ActiveRun:
     run = record.dagster_run
     worker = worker_of(run)
     life, why = _of_a_machine(instance, record) if worker is None else _of_a_process(worker)
-    return Found(run.run_id, run.job_name, run.status.value, str(worker or "not known"), life, why)
+    return ActiveRun(run.run_id, run.job_name, run.status.value, str(worker or "not known"), life, why)
 
 
 def _of_a_process(worker: ProcessIdentity) -> tuple[Life, str]:
     life = worker.life()
-    told = {
+    sentences = {
         Life.ALIVE: f"{worker} is alive",
         Life.DEAD: f"{worker} is gone",
         Life.UNKNOWN: f"{worker} cannot be seen from here",
     }
-    return life, told[life]
+    return life, sentences[life]
 
 
 def _of_a_machine(instance: DagsterInstance, record: RunRecord) -> tuple[Life, str]:
@@ -106,15 +106,15 @@ def _of_a_machine(instance: DagsterInstance, record: RunRecord) -> tuple[Life, s
     return Life.UNKNOWN, "it has not said where it is at work"
 
 
-def _fail(instance: DagsterInstance, found: Found) -> Found:
-    run = instance.get_run_by_id(found.run_id)
+def _fail(instance: DagsterInstance, active: ActiveRun) -> ActiveRun:
+    run = instance.get_run_by_id(active.run_id)
     if run is None or run.is_finished:
-        return found
-    why = found.why if found.life is Life.DEAD else "somebody said that its worker is dead"
+        return active
+    why = active.why if active.life is Life.DEAD else "somebody said that its worker is dead"
     instance.report_run_failed(run, f"fk-pipeline recover: {why}. Its batches stay due.")
-    return Found(found.run_id, found.job, found.status, found.worker, found.life, why, failed=True)
+    return ActiveRun(active.run_id, active.job, active.status, active.worker, active.life, why, failed=True)
 
 
-def as_json(found: Found) -> dict[str, object]:
+def as_json(run: ActiveRun) -> dict[str, object]:
     """Returns the result as the command prints it."""
-    return vars(found) | {"life": found.life.value}
+    return vars(run) | {"life": run.life.value}

@@ -21,7 +21,7 @@ from fk_pipeline.environment.warm_spark import forget_warm, warm_sparks
 from fk_pipeline.environment.whole_files import write_whole
 from fk_pipeline.errors import UsageError
 from fk_pipeline.servers.processes import Server, Servers, answers, wait_for
-from fk_pipeline.servers.recover import Found, end_workers, recover
+from fk_pipeline.servers.recover import ActiveRun, end_workers, recover
 from fk_pipeline.session import comparable_conf
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.spec.project import merged, pipeline_files, refuse_same_name, refuse_same_tables
@@ -100,7 +100,7 @@ def up(
     *,
     spark: bool = True,
     sensors: bool = False,
-    told: Callable[[str], None] = lambda _: None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> list[Server]:
     """Starts the servers that do not run yet; before that, fails the runs whose worker died with the machine.
 
@@ -111,7 +111,7 @@ def up(
         spark: starts also a Spark Connect server, which all runs use; otherwise every run starts a Spark of its own.
         sensors: has the sensors and schedules of all pipelines on, except those that somebody has switched off; it
             stays so until `down`.
-        told: called with a sentence about each step.
+        tell: called with a sentence about each step.
 
     Returns:
         The servers, all of which are ready.
@@ -133,8 +133,8 @@ def up(
     _configure(home, specs[0].file.parent / "dagster.yaml")
     with instance_of(home) as instance:
         _complete(instance)
-        for one in recover(instance):
-            told(sentence(one))
+        for run in recover(instance):
+            tell(sentence(run))
     remote = remote_of(os.environ)
     environment = _environment(home, specs)
     servers = Servers(home)
@@ -149,12 +149,12 @@ def up(
                 f"{name} serves {server.serves} already", fix=f"run 'fk-pipeline down --home {home}' first"
             )
         if server is None or not server.alive:
-            server = _begin(servers, name, command, environment, url, told)
+            server = _begin(servers, name, command, environment, url, tell)
         wait_for(server, lambda: ready(server), READY_SECONDS)
         started.append(server)
 
     if spark and not remote:
-        started.append(start_spark(specs, home, ports.spark, told))
+        started.append(start_spark(specs, home, ports.spark, tell))
         remote = started[0].url
         environment.pop(TOKEN, None)
     environment["FK_SPARK_REMOTE"] = remote or "none"  # without a warm Spark, each run starts its own
@@ -171,14 +171,14 @@ def _automate(environment: dict[str, str], servers: Servers, *, sensors: bool) -
     Raises:
         UsageError: it is wanted now, and one of the others runs without.
     """
-    ours = [one for name, one in servers.known().items() if name in (WEB, DAEMON)]
-    without = [one.name for one in ours if one.alive and one.automation != "on"]
+    recorded = [server for name, server in servers.known().items() if name in (WEB, DAEMON)]
+    without = [server.name for server in recorded if server.alive and server.automation != "on"]
     if sensors and without:
         raise UsageError(
             f"{' and '.join(without)} run without --sensors already",
             fix=f"run 'fk-pipeline down --home {servers.home}' first, or switch the sensors on in the pages",
         )
-    if sensors or any(one.automation == "on" for one in ours):
+    if sensors or any(server.automation == "on" for server in recorded):
         environment["FK_AUTOMATION"] = "on"
 
 
@@ -195,7 +195,7 @@ def served(pipelines: Sequence[Path]) -> list[PipelineSpec]:
 
 
 def start_spark(
-    specs: Sequence[PipelineSpec], home: Path, port: int, told: Callable[[str], None] = lambda _: None
+    specs: Sequence[PipelineSpec], home: Path, port: int, tell: Callable[[str], None] = lambda _: None
 ) -> Server:
     """Returns the warm Spark of a home when it is ready; starts it unless it runs.
 
@@ -203,7 +203,7 @@ def start_spark(
         specs: the pipelines with whose Spark settings it starts; one that runs already may serve others with the same.
         home: the Dagster home; it is created if it does not exist.
         port: the port at which it starts.
-        told: called with a sentence about each step.
+        tell: called with a sentence about each step.
 
     Raises:
         UsageError: it runs with other settings, or another program listens at the port.
@@ -211,24 +211,24 @@ def start_spark(
     """
     environment = _environment(home, specs)
     environment.pop(TOKEN, None)  # the server makes its own
-    wanted = comparable_conf(merged(specs))  # fetches what is missing, or reports it: the server would only log it
+    expected = comparable_conf(merged(specs))  # fetches what is missing, or reports it: the server would only log it
     servers = Servers(home)
     server = servers.known().get(SPARK)
     if server is not None and server.alive and token_at(_port(server), home) is None:
-        told(f"the token of {SPARK} is not there any more: ending it")
+        tell(f"the token of {SPARK} is not there any more: ending it")
         _stop(servers, server)
     if server is not None and server.alive and server.serves != environment["FK_PIPELINES"]:
-        _refuse_other_settings(server, wanted, home)
+        _refuse_other_settings(server, expected, home)
     if server is None or not server.alive:
         home.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "fk_pipeline.servers.spark", "--host", HOST, "--port", str(port)]
-        server = _begin(servers, SPARK, command, environment, f"sc://{HOST}:{port}", told)
+        server = _begin(servers, SPARK, command, environment, f"sc://{HOST}:{port}", tell)
     running = server
     wait_for(running, lambda: answers(HOST, _port(running)), READY_SECONDS)
     return running
 
 
-def stop_spark(home: Path, told: Callable[[str], None] = lambda _: None) -> Server | None:
+def stop_spark(home: Path, tell: Callable[[str], None] = lambda _: None) -> Server | None:
     """Ends the warm Spark of a home and returns it; None if there is none.
 
     Raises:
@@ -238,7 +238,7 @@ def stop_spark(home: Path, told: Callable[[str], None] = lambda _: None) -> Serv
     known = servers.known()
     server = known.get(SPARK)
     if server is None:
-        other = next((one for one in warm_sparks() if one.process.life() is Life.ALIVE), None)
+        other = next((warm for warm in warm_sparks() if warm.process.life() is Life.ALIVE), None)
         if other is not None:
             raise UsageError(
                 f"the warm Spark at {other.address} is not one of {home}",
@@ -246,20 +246,20 @@ def stop_spark(home: Path, told: Callable[[str], None] = lambda _: None) -> Serv
             )
         return None
     if DAEMON in known and known[DAEMON].alive:
-        told("runs of Dagster fail until 'fk-pipeline up' starts it again")
-    told(f"ending {server.name}")
+        tell("runs of Dagster fail until 'fk-pipeline up' starts it again")
+    tell(f"ending {server.name}")
     _stop(servers, server)
     return server
 
 
-def _refuse_other_settings(server: Server, wanted: Mapping[str, str], home: Path) -> None:
+def _refuse_other_settings(server: Server, expected: Mapping[str, str], home: Path) -> None:
     """Raises an error unless the Spark server started with all the settings, whichever pipelines it serves.
 
     Raises:
         UsageError: a setting differs.
     """
-    recorded = next((one for one in warm_sparks() if one.process == server.process), None)
-    others = ["all settings"] if recorded is None else recorded.other_settings(wanted)
+    recorded = next((warm for warm in warm_sparks() if warm.process == server.process), None)
+    others = ["all settings"] if recorded is None else recorded.other_settings(expected)
     if others:
         raise UsageError(
             f"{SPARK} serves {server.serves or 'no pipeline'} already, with other values of {', '.join(others)}",
@@ -269,7 +269,7 @@ def _refuse_other_settings(server: Server, wanted: Mapping[str, str], home: Path
 
 def _begin(
     servers: Servers, name: str, command: Sequence[str], environment: Mapping[str, str], url: str,
-    told: Callable[[str], None],
+    tell: Callable[[str], None],
 ) -> Server:  # fmt: skip
     """Starts a server and returns it.
 
@@ -278,10 +278,10 @@ def _begin(
     """
     port = urllib.parse.urlsplit(url).port
     if port is not None and answers(HOST, port):
-        warm = next((one for one in warm_sparks() if one.port == port and one.listens), None)
+        warm = next((server for server in warm_sparks() if server.port == port and server.listens), None)
         ends = "end it" if warm is None else f"'fk-pipeline spark stop --home {warm.home}' ends it, a warm Spark"
         raise UsageError(f"another program listens at port {port}", fix=f"{ends}, or choose a port for {name}")
-    told(f"starting {name}")
+    tell(f"starting {name}")
     return servers.start(name, command, environment, url)
 
 
@@ -314,7 +314,7 @@ def _is_heard_of(daemon: Server, home: Path) -> bool:
     return daemon.alive and all(beat is not None and beat.timestamp >= daemon.process.started for beat in beats)
 
 
-def down(home: Path, told: Callable[[str], None] = lambda _: None) -> list[Found]:
+def down(home: Path, tell: Callable[[str], None] = lambda _: None) -> list[ActiveRun]:
     """Ends the servers, last started first, and the active runs; the daemon retries these after the next start.
 
     Returns:
@@ -322,7 +322,7 @@ def down(home: Path, told: Callable[[str], None] = lambda _: None) -> list[Found
     """
     servers = Servers(home)
     for server in reversed(servers.known().values()):
-        told(f"ending {server.name}")
+        tell(f"ending {server.name}")
         _stop(servers, server)
     if not (home / "dagster.yaml").exists():
         return []
@@ -331,11 +331,11 @@ def down(home: Path, told: Callable[[str], None] = lambda _: None) -> list[Found
         return recover(instance)
 
 
-def sentence(found: Found) -> str:
+def sentence(run: ActiveRun) -> str:
     """Returns the state of a run as a sentence for people."""
-    if found.failed:
-        return f"run {found.run_id} ({found.job}): {found.why}; it is reported as failed"
-    return f"run {found.run_id} ({found.job}): {found.why}; left as it is"
+    if run.failed:
+        return f"run {run.run_id} ({run.job}): {run.why}; it is reported as failed"
+    return f"run {run.run_id} ({run.job}): {run.why}; left as it is"
 
 
 def _responds(url: str) -> bool:

@@ -133,7 +133,7 @@ class InputsReport:
         if self.is_sample:
             report["sampled_bytes"], report["all_bytes"] = self.bytes_read, self.bytes_all
         if self.not_compared:
-            report["not_compared"] = [vars(reason) for reason in self.not_compared]
+            report["not_compared"] = [vars(left_out) for left_out in self.not_compared]
         if self.sample:
             report["sample"] = [difference.as_json() for difference in self.sample]
         return report
