@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -62,38 +63,63 @@ def run(
     if several and now is not None:
         refuse_without_clock(project)
     share_session(project)
-    chosen_stages = stages.split(",") if stages else None
-    runs: dict[Path, Sequence[StageRun]] = {}
-
-    def work(file: Path, _: tuple[str, ...]) -> int:
-        from fk_pipeline.pipeline import load
-
-        loaded, shown = load(file), Progress()
-        set_to = now if not several or loaded.spec.clocks else None
-        if check:
-            from fk_pipeline.cli.verify import Checking
-
-            shown = Checking(loaded)
-        runs[file] = shown.runs
-        with shown as progress:
-            given = batches, chosen_stages, progress, waive, adopt, lambda text: say(f"note: {text}")
-            loaded.run(*given, inline=False, now=set_to)
-        if as_text and not shown.runs:
-            tell("Nothing is due.")
-        return 0
-
+    names = stages.split(",") if stages else None
+    work = _Work(batches, names, waive, adopt, now, check=check, several=several, as_text=as_text)
     try:
         outcomes = each(project, work, context, waits=True, named=as_text)
     finally:
         if not several:
-            _end_of_one(runs, as_text)
+            _end_of_one(work.runs, as_text)
     if several and as_text:
-        print_summary(outcomes, runs)
+        print_summary(outcomes, work.runs)
     elif several:
-        print_values(
-            format_, outcomes, {outcome.file: _as_json(outcome, runs.get(outcome.file, ())) for outcome in outcomes}
-        )
+        values = {outcome.file: _as_json(outcome, work.runs.get(outcome.file, ())) for outcome in outcomes}
+        print_values(format_, outcomes, values)
     end(outcomes)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The work of the command for a pipeline file, called as `several.Work`; it keeps what ran.
+
+    `batches`, `stages`, `waive`, `adopt` and `now` are arguments of `Pipeline.run`. Of several pipelines, only those
+    with a clock get `now`.
+
+    Attributes:
+        check: whether every pass is checked before the next one runs.
+        several: whether the command has several pipelines.
+        as_text: whether people are told that nothing was due.
+        runs: per file the passes that ended, also before an error.
+    """
+
+    batches: str | None
+    stages: Sequence[str] | None
+    waive: str | None
+    adopt: bool
+    now: str | None
+    _: KW_ONLY
+    check: bool
+    several: bool
+    as_text: bool
+    runs: dict[Path, Sequence[StageRun]] = field(default_factory=dict)
+
+    def __call__(self, file: Path, _: tuple[str, ...]) -> int:
+        """Runs what is due of the pipeline; returns the exit status."""
+        from fk_pipeline.pipeline import load
+
+        loaded, shown = load(file), Progress()
+        set_to = self.now if not self.several or loaded.spec.clocks else None
+        if self.check:
+            from fk_pipeline.cli.verify import Checking
+
+            shown = Checking(loaded)
+        self.runs[file] = shown.runs
+        with shown as progress:
+            given = self.batches, self.stages, progress, self.waive, self.adopt, lambda text: say(f"note: {text}")
+            loaded.run(*given, inline=False, now=set_to)
+        if self.as_text and not shown.runs:
+            tell("Nothing is due.")
+        return 0
 
 
 def refuse_without_clock(project: Project) -> None:

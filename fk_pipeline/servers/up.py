@@ -129,40 +129,59 @@ def up(
             "no pipelines to serve",
             fix="fk-pipeline up PIPELINE.yaml ..., or set FK_PIPELINES; 'fk-pipeline demo' makes one to begin with",
         )
-    home.mkdir(parents=True, exist_ok=True)
-    _configure(home, specs[0].file.parent / "dagster.yaml")
-    with instance_of(home) as instance:
-        _complete(instance)
-        for run in recover(instance):
-            tell(sentence(run))
+    _prepare(home, specs[0].file.parent / "dagster.yaml", tell)
     remote = remote_of(os.environ)
     environment = _environment(home, specs)
     servers = Servers(home)
     _automate(environment, servers, sensors=sensors)
     started: list[Server] = []
-
-    def start(name: str, command: Sequence[str], ready: Callable[[Server], bool], url: str = "") -> None:
-        """Starts a server unless it runs, and waits until it is ready."""
-        server = servers.known().get(name)
-        if server is not None and server.alive and server.serves != environment["FK_PIPELINES"]:
-            raise UsageError(
-                f"{name} serves {server.serves} already", fix=f"run 'fk-pipeline down --home {home}' first"
-            )
-        if server is None or not server.alive:
-            server = _begin(servers, name, command, environment, url, tell)
-        wait_for(server, lambda: ready(server), READY_SECONDS)
-        started.append(server)
-
     if spark and not remote:
         started.append(start_spark(specs, home, ports.spark, tell))
         remote = started[0].url
         environment.pop(TOKEN, None)
     environment["FK_SPARK_REMOTE"] = remote or "none"  # without a warm Spark, each run starts its own
+    return [*started, *_start_dagster(servers, ports.web, environment, tell)]
+
+
+def _prepare(home: Path, beside: Path, tell: Callable[[str], None]) -> None:
+    """Makes a home with its settings and tables, and fails the runs in it whose worker died with the machine."""
+    home.mkdir(parents=True, exist_ok=True)
+    _configure(home, beside)
+    with instance_of(home) as instance:
+        _complete(instance)
+        for run in recover(instance):
+            tell(sentence(run))
+
+
+def _start_dagster(
+    servers: Servers, port: int, environment: Mapping[str, str], tell: Callable[[str], None]
+) -> list[Server]:
+    """Returns the webserver and the daemon when they are ready; starts those that do not run.
+
+    Raises:
+        UsageError: one of them serves other pipelines, or another program listens at the port.
+        EnvironmentNotFit: one of them did not start.
+    """
+
+    def start(name: str, command: Sequence[str], ready: Callable[[Server], bool], url: str = "") -> Server:
+        """Returns a server when it is ready; starts it unless it runs."""
+        server = servers.known().get(name)
+        if server is not None and server.alive and server.serves != environment["FK_PIPELINES"]:
+            raise UsageError(
+                f"{name} serves {server.serves} already", fix=f"run 'fk-pipeline down --home {servers.home}' first"
+            )
+        if server is None or not server.alive:
+            server = _begin(servers, name, command, environment, url, tell)
+        wait_for(server, lambda: ready(server), READY_SECONDS)
+        return server
+
     tool = [sys.executable, "-m"]
-    web = [*tool, "dagster_webserver", "-h", HOST, "-p", str(ports.web), "-m", MODULE]
-    start(WEB, web, lambda server: _responds(f"{server.url}/server_info"), f"http://{HOST}:{ports.web}")
-    start(DAEMON, [*tool, "fk_pipeline.servers.daemon", "run", "-m", MODULE], lambda server: _is_heard_of(server, home))
-    return started
+    web = [*tool, "dagster_webserver", "-h", HOST, "-p", str(port), "-m", MODULE]
+    daemon = [*tool, "fk_pipeline.servers.daemon", "run", "-m", MODULE]
+    return [
+        start(WEB, web, lambda server: _responds(f"{server.url}/server_info"), f"http://{HOST}:{port}"),
+        start(DAEMON, daemon, lambda server: _is_heard_of(server, servers.home)),
+    ]
 
 
 def _automate(environment: dict[str, str], servers: Servers, *, sensors: bool) -> None:
