@@ -16,7 +16,7 @@ from fk_pipeline.contract import Removals, loaded
 from fk_pipeline.engine.runner import Runner
 from fk_pipeline.errors import StateError
 from fk_pipeline.frames import empty
-from fk_pipeline.identity import BatchRange, parse_batches
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 
@@ -52,7 +52,7 @@ def changes(runner: Runner, batch: int) -> DataFrame:
     commits = [
         (version, span, metadata)
         for version, metadata in _history(runner, table.name, stage=kind.result_stage)
-        if batch in (span := parse_batches(metadata["batches"])[0])
+        if batch in (span := BatchRange.parse(metadata["batches"]))
     ]
     written = runner.ledger.state(kind.result_stage, batch).versions.get(f"{table.name} written")
     versions = {version for version, _, _ in commits} | ({written} if written is not None else set())
@@ -122,7 +122,7 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, metad
     of_batch = changed.where((F.col(CHANGE) != DELETE) & (F.col("_fk_new")[s.BATCH] == batch))
     gone = changed.where(F.col(CHANGE) == DELETE)
     removals = runner.spec.definition.removals
-    if removals is not None and span.first != span.last:
+    if removals is not None and not span.is_single:
         by = loaded(removals.keys)(runner.spec)
         names = [name for name, _ in by]
         gone = gone.withColumns({name: F.col("_fk_row")[name] for name in names})

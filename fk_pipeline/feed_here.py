@@ -16,7 +16,7 @@ from fk_pipeline.cdc.table_versions import FeedPart, PlainFeed, are_kept, plain_
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.feed import CHANGE, DELETE, INSERT, TIME, UPDATE, VERSION, refuse_gone
-from fk_pipeline.identity import parse_batches
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.parquet_files import rows_at
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store import schemas as s
@@ -47,7 +47,7 @@ def changes(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, batch: int) -> Hel
     of_batch = [
         commit
         for commit in commits(path, range(version + 1))
-        if commit.stage == kind.result_stage and batch in parse_batches(commit.batches)[0]
+        if commit.stage == kind.result_stage and batch in BatchRange.parse(commit.batches)
     ]
     written = ledger.state(kind.result_stage, batch).versions.get(f"{name} written")
     versions = {commit.version for commit in of_batch} | ({written} if written is not None else set())
@@ -80,13 +80,12 @@ def _of_commit(
             pair[place] = i
     marks = _values(rows, own_columns)
     batches = rows[s.BATCH].to_pylist()
-    span = parse_batches(commit.batches)[0]
     chosen: list[tuple[int, str]] = []
     for new, old in pairs.values():
         if new is not None and old is not None and marks[new] == marks[old]:
             continue
         if new is None and old is not None:
-            if span.first != span.last:
+            if not BatchRange.parse(commit.batches).is_single:
                 raise LeftToSpark("a run of several batches removed rows")
             chosen.append((old, DELETE))
         elif new is not None and batches[new] == batch:

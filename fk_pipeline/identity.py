@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 MAX_BATCH = 99_999_999
@@ -45,10 +46,17 @@ class BatchId(int):
 
 @dataclass(frozen=True, order=True)
 class BatchRange:
-    """All batches from `first` to `last`, both included: the batches of one pass of a stage."""
+    """The batches of one pass of a stage: all from `first` to `last`, both included, but for those in `gaps`.
+
+    Attributes:
+        first: the first batch.
+        last: the last batch.
+        gaps: ranges between these two that are left out, in order, none beside another.
+    """
 
     first: BatchId
     last: BatchId
+    gaps: tuple[BatchRange, ...] = ()
 
     def __post_init__(self) -> None:
         if self.first > self.last:
@@ -59,21 +67,67 @@ class BatchRange:
         """Returns the range between two numbers; without `last`, the range of one batch."""
         return cls(BatchId(first), BatchId(first if last is None else last))
 
+    @classmethod
+    def covering(cls, batches: Iterable[int], known: Sequence[int]) -> BatchRange:
+        """Returns the range that has these batches and no other *known* batch.
+
+        >>> str(BatchRange.covering([2, 4, 7], known=[1, 2, 3, 4, 7, 8]))
+        '2,4..7'
+        """
+        return cls._joined([*contiguous(batches, known)])
+
+    @classmethod
+    def parse(cls, text: str) -> BatchRange:
+        """Returns the range that has this text.
+
+        >>> BatchRange.parse('2,4..7').gaps == (BatchRange.of(3),)
+        True
+        """
+        return cls._joined(parse_batches(text))
+
+    @classmethod
+    def _joined(cls, parts: Sequence[BatchRange]) -> BatchRange:
+        gaps = [cls.of(a.last + 1, b.first - 1) for a, b in pairwise(parts)]
+        return cls(parts[0].first, parts[-1].last, tuple(gaps))
+
+    @property
+    def parts(self) -> tuple[BatchRange, ...]:
+        """The ranges without gaps that it consists of, in order."""
+        firsts = [self.first, *(gap.last + 1 for gap in self.gaps)]
+        lasts = [*(gap.first - 1 for gap in self.gaps), self.last]
+        return tuple(map(BatchRange.of, firsts, lasts))
+
+    @property
+    def whole(self) -> BatchRange:
+        """The range without its gaps."""
+        return BatchRange(self.first, self.last)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it has one batch."""
+        return self.first == self.last
+
     def predicate(self, column: str) -> str:
-        """Returns the range as a SQL condition on an integer column.
+        """Returns the range as a SQL condition on an integer column: comparisons joined by AND.
 
         >>> BatchRange.of(3, 5).predicate('n')
         'n BETWEEN 3 AND 5'
+        >>> BatchRange.parse('2,4..7').predicate('n')
+        'n BETWEEN 2 AND 7 AND NOT n = 3'
         """
-        if self.first == self.last:
+        if self.is_single:
             return f"{column} = {int(self.first)}"
-        return f"{column} BETWEEN {int(self.first)} AND {int(self.last)}"
+        between = f"{column} BETWEEN {int(self.first)} AND {int(self.last)}"
+        return " AND NOT ".join([between, *(gap.predicate(column) for gap in self.gaps)])
 
     def __contains__(self, batch: object) -> bool:
-        return isinstance(batch, int) and self.first <= batch <= self.last
+        inside = isinstance(batch, int) and self.first <= batch <= self.last
+        return inside and not any(batch in gap for gap in self.gaps)
 
     def __str__(self) -> str:
-        return str(int(self.first)) if self.first == self.last else f"{int(self.first)}..{int(self.last)}"
+        if self.gaps:
+            return ",".join(map(str, self.parts))
+        return str(int(self.first)) if self.is_single else f"{int(self.first)}..{int(self.last)}"
 
 
 def parse_batches(text: str) -> list[BatchRange]:
@@ -91,7 +145,7 @@ def parse_batches(text: str) -> list[BatchRange]:
     return ranges
 
 
-def cut(whole: BatchRange, known: Iterable[int], size: int) -> list[BatchRange]:
+def cut(whole: BatchRange, known: Sequence[int], size: int) -> list[BatchRange]:
     """Cuts a range into ranges of at most `size` known batches.
 
     >>> [str(r) for r in cut(BatchRange.of(0, 9), [1, 2, 3, 7, 9], 2)]
@@ -100,7 +154,7 @@ def cut(whole: BatchRange, known: Iterable[int], size: int) -> list[BatchRange]:
     inside = sorted(batch for batch in known if batch in whole)
     if len(inside) <= size:
         return [whole]
-    return [BatchRange.of(inside[i], inside[i : i + size][-1]) for i in range(0, len(inside), size)]
+    return [BatchRange.covering(inside[i : i + size], known) for i in range(0, len(inside), size)]
 
 
 def contiguous(batches: Iterable[int], known: Sequence[int]) -> Iterator[BatchRange]:
@@ -139,12 +193,13 @@ def ranges_sql(column: str, batches: Iterable[int], known: Sequence[int] | None 
 
 
 def passes(batches: Iterable[int], known: Sequence[int], size: int) -> list[BatchRange]:
-    """Returns the fewest ranges that cover `batches` and no other known batch, with at most `size` known batches each.
+    """Returns ranges that together have these batches and no other known batch, with at most `size` batches each.
 
     >>> [str(r) for r in passes([1, 2, 3, 9], known=[1, 2, 3, 5, 9], size=2)]
-    ['1..2', '3', '9']
+    ['1..2', '3,9']
     """
-    return [part for whole in contiguous(batches, known) for part in cut(whole, known, size)]
+    chosen = sorted({*batches})
+    return [BatchRange.covering(chosen[i : i + size], known) for i in range(0, len(chosen), size)]
 
 
 class Side(str):

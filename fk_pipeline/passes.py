@@ -187,7 +187,7 @@ def _prepare(
 
     pipeline.check_fingerprints()
     discovery = pipeline.discover(now=now)
-    single = [span.first for span in ranges if span.first == span.last]
+    single = [span.first for span in ranges if span.is_single]
     empty = empty_batches(pipeline.spec, pipeline.ledger(), single, "nothing was run")
     for notice in [*map(str, discovery.notices), *empty]:
         tell(notice)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import doctest
+import sqlite3
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -32,6 +34,18 @@ def test_contiguous_ranges_cover_the_wanted_batches_and_no_other_known_one(wante
     for batch in wanted | known:
         assert any(batch in r for r in ranges) == (batch in wanted)
     assert [(r.first, r.last) for r in ranges] == sorted((r.first, r.last) for r in ranges)
+
+
+@given(st.sets(st.integers(0, 40), min_size=1), st.sets(st.integers(0, 40)))
+def test_a_range_with_gaps_has_the_wanted_batches_and_no_other_known_one(wanted: set[int], known: set[int]) -> None:
+    made = BatchRange.covering(wanted, sorted(known))
+    assert {batch for batch in wanted | known if batch in made} == wanted
+    assert {batch for batch in wanted | known if any(batch in part for part in made.parts)} == wanted
+    numbers = " UNION ALL ".join(f"SELECT {batch} AS n" for batch in wanted | known)
+    with closing(sqlite3.connect(":memory:")) as database:
+        met = database.execute(f"SELECT n FROM ({numbers}) WHERE {made.predicate('n')}").fetchall()
+    assert {n for (n,) in met} == wanted
+    assert BatchRange.parse(str(made)) == made
 
 
 def test_a_range_of_one_batch_is_an_equality() -> None:

@@ -24,7 +24,7 @@ from fk_pipeline.engine.discovery import refuse_waiting
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.expectations.validation import import_early
-from fk_pipeline.identity import BatchId, BatchRange, contiguous
+from fk_pipeline.identity import BatchId, BatchRange, passes
 from fk_pipeline.passes import finish, run_due
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.resources import FkSparkResource, LandingZoneResource
@@ -137,7 +137,8 @@ def _run(
         return result
 
     if not _is_of_sensor(context):
-        for batches in contiguous(requested, pipeline.ledger().batches):
+        size = pipeline.spec.settings.max_batches_per_pass
+        for batches in passes(requested, pipeline.ledger().batches, size):
             ran(pipeline.runner.run(stage, batches))
         return
 

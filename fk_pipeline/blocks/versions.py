@@ -71,7 +71,7 @@ def apply_versions(
     if truncated:
         log, unseen = _with_truncates(log, state, keys, payload, batches)
     incoming = log.where(batches.predicate(s.BATCH)).selectExpr(*map(quote, keys), f"{_version(payload)} AS _fk_best")
-    best = incoming if batches.first == batches.last else _latest(incoming, keys, "_fk_best")
+    best = incoming if batches.is_single else _latest(incoming, keys, "_fk_best")
     if truncated:
         best = _latest(best.unionByName(unseen), keys, "_fk_best")
     others = ", ".join(quote(c) for c in state.columns if c not in keys)
@@ -148,7 +148,7 @@ def _with_lost_rows(
     old = F.col(BEFORE)
     incoming_keys = best.select(*map(quote, keys), F.lit(True).alias("_fk_incoming"))
     hits = before.join(incoming_keys, on, "left").where(
-        F.col("_fk_incoming") | old[s.OWNER].between(int(batches.first), int(batches.last))
+        F.col("_fk_incoming") | F.expr(batches.predicate(f"{BEFORE}.{s.OWNER}"))
     )
     held = incoming.select(
         *map(quote, keys), F.col("_fk_best").alias("_fk_held"), F.col(f"_fk_best.{s.BATCH}").alias("_fk_by")
@@ -164,7 +164,7 @@ def _with_lost_rows(
         & same
         & (version[s.GENERATION] == old[s.GENERATION])
     )
-    lost = old[s.OWNER].between(int(batches.first), int(batches.last)) & ~still
+    lost = F.expr(batches.predicate(f"{BEFORE}.{s.OWNER}")) & ~still
     hits = hits.select(*map(quote, keys), BEFORE, F.coalesce(lost, F.lit(False)).alias("_fk_lost"))
     versions = log.join(hits.where("_fk_lost").select(*map(quote, keys)), on, "left_semi")
     versions = versions.selectExpr(*map(quote, keys), f"{_version(payload)} AS _fk_winner")
@@ -185,7 +185,7 @@ def _decide(
 
     It is written in SQL: a small batch spends a good part of its time in calls that build columns one by one.
     """
-    old, best, new, first, last = BEFORE, "_fk_best", "_fk_new", int(batches.first), int(batches.last)
+    old, best, new = BEFORE, "_fk_best", "_fk_new"
     incoming, stored = (
         order_of(f"{best}.{s.SEQUENCE}", f"{best}.{s.BATCH}"),
         order_of(f"{old}.{s.SEQUENCE}", f"{old}.{s.OWNER}"),
@@ -202,8 +202,8 @@ def _decide(
         f"CASE WHEN NOT _fk_takes THEN '{LATE}' {expires}WHEN {old} IS NULL THEN '{INSERTED}' "
         f"WHEN {silent} THEN '{SILENT}' ELSE '{APPLIED}' END"
     )
-    in_range = "{}." + f"{s.BATCH} BETWEEN {first} AND {last}"
-    acting = f"CASE WHEN {in_range.format(new)} THEN {new}.{s.BATCH} ELSE COALESCE({old}.{s.OWNER}, {first}) END"
+    of_new, of_best = (batches.predicate(f"{version}.{s.BATCH}") for version in (new, best))
+    acting = f"CASE WHEN {of_new} THEN {new}.{s.BATCH} ELSE COALESCE({old}.{s.OWNER}, {int(batches.first)}) END"
     propagated = f"{OUTCOME} IN ('{INSERTED}', '{APPLIED}')"
     taken = rows.selectExpr(
         "*",
@@ -223,8 +223,7 @@ def _decide(
         f"{values[s.HASH]} AS {s.HASH}",
         OUTCOME,
         # A propagated row counts only for the batch that is due by it, so that a later stage may leave out a batch.
-        f"CASE WHEN NOT {propagated} AND {in_range.format(best)} THEN {best}.{s.BATCH} ELSE _fk_acting END "
-        f"AS {COUNTED_IN}",
+        f"CASE WHEN NOT {propagated} AND {of_best} THEN {best}.{s.BATCH} ELSE _fk_acting END AS {COUNTED_IN}",
         BEFORE,
     )
 

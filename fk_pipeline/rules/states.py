@@ -97,7 +97,7 @@ def _with_logged(rows: DataFrame, logged: DataFrame, keys: list[str], within: Ba
         keys: the key columns of the state.
         within: the batches that `logged` is of; None for all.
     """
-    if within is not None and within.first == within.last:  # the log has one row per key: the owner's or a later one
+    if within is not None and within.is_single:  # the log has one row per key: the owner's or a later one
         rows = rows.join(logged, keys, "full")
         return rows.withColumn(LOGGED, F.expr(f"IF({s.OWNER} = _fk_logged_in, TRUE, NULL)"))
     last = logged.groupBy(*map(quote, keys)).agg(F.max("_fk_own_last").alias("_fk_own_last"))

@@ -183,9 +183,7 @@ class Search:
             column = _name(bounds.column) if bounds.column in stored else "NULL"
             dtype = self.compared.field(bounds.column).type
             yield f"{column} IS NOT NULL"
-            for sign, end in ((">=", bounds.low), ("<", bounds.high)):
-                if end is not None:
-                    yield f"{column} {sign} {_constant(end, dtype)}"
+            yield f"({' OR '.join(_between(column, *ends, dtype) for ends in bounds.ranges)})"
 
     def _typed(self, rows: pa.Table) -> pa.Table:
         """Returns rows from DuckDB with Spark's types."""
@@ -223,12 +221,20 @@ class Search:
             if name in self.keys and not self.keys[name].are_between(*ends):
                 return False
             for bounds in self.within:
-                if bounds.column == name and (
-                    (bounds.low is not None and ends[1] < bounds.low)
-                    or (bounds.high is not None and ends[0] >= bounds.high)
-                ):
+                if bounds.column == name and not any(_overlap(ends, *span) for span in bounds.ranges):
                     return False
         return True
+
+
+def _overlap(ends: tuple[Any, Any], low: int | None, high: int | None) -> bool:
+    """Returns whether the values between two ends overlap a range."""
+    return (low is None or ends[1] >= low) and (high is None or ends[0] < high)
+
+
+def _between(column: str, low: int | None, high: int | None, dtype: pa.DataType) -> str:
+    """DuckDB's SQL (BOOLEAN): a column is in a range."""
+    sides = [f"{column} {sign} {_constant(end, dtype)}" for sign, end in ((">=", low), ("<", high)) if end is not None]
+    return " AND ".join(sides) or "TRUE"
 
 
 def _name(name: str) -> str:

@@ -45,7 +45,7 @@ class Condition(Protocol):
 
 
 class InRange(Condition, Protocol):
-    """The condition that the values of a column, as integers, are in a range; timestamps count in microseconds."""
+    """The condition that the values of a column are in one of some ranges: integers, or timestamps in microseconds."""
 
     @property
     def column(self) -> str:
@@ -53,19 +53,14 @@ class InRange(Condition, Protocol):
         ...
 
     @property
-    def low(self) -> int | None:
-        """The least value; None: any."""
-        ...
-
-    @property
-    def high(self) -> int | None:
-        """The least value above the range; None: any."""
+    def ranges(self) -> Sequence[tuple[int | None, int | None]]:
+        """Per range, its least value and the least value above it; None: any."""
         ...
 
 
 @dataclass(frozen=True)
 class Within:
-    """A batch filter: the condition that a column with batch numbers is in a range."""
+    """A batch filter: the condition that a column with batch numbers has one of some batches."""
 
     column: str
     batches: BatchRange
@@ -75,21 +70,16 @@ class Within:
         return self.batches.predicate(f"{table}{self.column}")
 
     def may_meet(self, bounds: Bounds) -> bool:
-        """Returns whether the bounds overlap the range, or are unknown."""
+        """Returns whether the bounds overlap the batches, or are unknown."""
         known = bounds(self.column)
         if not known:
             return known is None
-        return bool(known[0] <= int(self.batches.last) and known[1] >= int(self.batches.first))
+        return any(known[0] <= part.last and known[1] >= part.first for part in self.batches.parts)
 
     @property
-    def low(self) -> int:
-        """The first batch."""
-        return int(self.batches.first)
-
-    @property
-    def high(self) -> int:
-        """The number after the last batch."""
-        return int(self.batches.last) + 1
+    def ranges(self) -> Sequence[tuple[int, int]]:
+        """Per range of batches, the first batch and the number after the last one."""
+        return [(int(part.first), int(part.last) + 1) for part in self.batches.parts]
 
 
 TIMESTAMP_SLACK = 1000
@@ -127,6 +117,11 @@ class Between:
             if end is not None
         ]
         return f"({' AND '.join([*parts, f'{name} IS NOT NULL'])})"
+
+    @property
+    def ranges(self) -> Sequence[tuple[int | None, int | None]]:
+        """The only range: its least value and the least value above it."""
+        return [(self.low, self.high)]
 
     def may_meet(self, bounds: Bounds) -> bool:
         """Returns whether the bounds overlap the range, or are unknown."""

@@ -147,7 +147,7 @@ class TableWriter:
     def _first_rows(self, effect: Upsert, by: CountBy) -> Counts:
         """Writes the first rows of a table, which are all new, and counts them in the written table."""
         table, rows, number = self.read.table_of(effect.table), effect.rows.frame, effect.rows.at_most
-        if self.batches.first != self.batches.last:
+        if not self.batches.is_single:
             rows = clustered(rows, table.keys, number, self.sizes)
         self.warehouse.append(rows, table, self._info(effect))
         self._committed(table)

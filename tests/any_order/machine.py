@@ -157,12 +157,13 @@ class AnyOrder(RuleBasedStateMachine):
         self.progress(f"{mine['schedules']:4} right: {'; '.join(self.log)}")
 
     def _another_way(self, expected: Rows) -> None:
-        """Runs the current landing files into a new warehouse, in one range, one by one, or in a random split."""
+        """Runs the current landing files into a new warehouse, in one pass, one by one, or in passes of any batches."""
         here = sorted({batch for batch, _ in self.landed})
-        cuts = self.random.choice([[], here[1:], sorted(self.random.sample(here, self.random.randint(0, len(here))))])
-        starts = sorted({here[0], *cuts})
-        ends = [start - 1 for start in starts[1:]] + [here[-1]]
-        passes = [BatchRange.of(first, last) for first, last in zip(starts, ends, strict=True)]
+        number = self.random.choice([1, len(here), self.random.randint(1, len(here))])
+        groups: dict[int, list[int]] = {}
+        for place, batch in enumerate(self.random.sample(here, len(here))):
+            groups.setdefault(place % number, []).append(batch)
+        passes = [BatchRange.covering(group, here) for group in groups.values()]
         self.random.shuffle(passes)
         other = self.folder / "other"
         for side in self.subject.sides:
@@ -289,7 +290,9 @@ class AnyOrder(RuleBasedStateMachine):
                 self.may_be_due = False
                 return
             pipeline, stage, batch = random.choice(work if random.random() < hasty else ready)
-            self._run_stage(pipeline, stage, BatchRange.of(int(batch)))
+            beside = [int(number) for of, name, number in ready if of is pipeline and name == stage]
+            chosen = {int(batch), *random.sample(beside, min(len(beside), random.choice([0, 0, 1, 2])))}
+            self._run_stage(pipeline, stage, BatchRange.covering(chosen, pipeline.ledger().batches))
 
     @rule(number=numbers, side=sides, seed=seeds)
     def a_batch_lags(self, number: int, side: str, seed: int) -> None:

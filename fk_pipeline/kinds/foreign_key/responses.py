@@ -80,7 +80,7 @@ def responses(
     hears = f"{changed} AND NOT ({asks} AND {s.APPLIED_IN} = {_CHANGED_IN})"
     left_driven = f"STRUCT({s.APPLIED_IN} AS batch, '{LEFT}' AS cause, {k.INSTRUCTION} AS instruction)"
     right_driven = f"STRUCT({_CHANGED_IN} AS batch, '{RIGHT}' AS cause, CAST(NULL AS STRING) AS instruction)"
-    if batches.first == batches.last:  # one response per subscriber: cause `left` if it asked, otherwise `right`
+    if batches.is_single:  # one response per subscriber: cause `left` if it asked, otherwise `right`
         response = F.expr(f"IF({asks}, {left_driven}, {right_driven})")
     else:
         twice = f"WHEN {hears} THEN ARRAY({left_driven}, {right_driven})"

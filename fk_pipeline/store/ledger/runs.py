@@ -23,7 +23,7 @@ class Success:
     Attributes:
         entry: of its row in `runs`.
         run_id: of the run, also in the metadata of its Delta commits.
-        batches: all batches of the run.
+        batches: from the first batch of the run to the last.
         counts: what was counted for this batch.
         versions: as of the column `versions` of `runs`.
         seconds: of the whole run.
