@@ -7,7 +7,7 @@ from dataclasses import replace
 import sqlglot
 
 from fk_pipeline.answers import Blocks
-from fk_pipeline.blocks.refresh import told
+from fk_pipeline.blocks.refresh import block_tree
 from fk_pipeline.blocks.refresh.advice import advice_on
 from fk_pipeline.kinds.query.spec import QuerySpec
 from fk_pipeline.spec.sql import DIALECT
@@ -17,7 +17,7 @@ def blocks(spec: QuerySpec) -> Blocks:
     """Returns the blocks of a query as a tree, the SQL of each over all rows, and what else a user must know."""
     found = spec.blocks.blocks
     sql = {block.name: block.of({one.name: one.relation for one in block.aliases}) for block in found}
-    return replace(told.blocks(spec), sql=sql, notes=advice(spec))
+    return replace(block_tree.blocks(spec), sql=sql, notes=advice(spec))
 
 
 def advice(spec: QuerySpec) -> tuple[str, ...]:

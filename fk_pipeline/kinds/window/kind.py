@@ -189,7 +189,7 @@ WINDOW = Kind(
     topology=f"{_HERE}.topology:topology",
     closing=f"{_HERE}.closing:closing_of",
     carried=f"{_REFRESH}.facts:carried",
-    blocks=f"{_REFRESH}.told:blocks",
+    blocks=f"{_REFRESH}.block_tree:blocks",
     forecasts=f"{_REFRESH}.forecasts:forecasts",
     forecast_of=f"{_REFRESH}.costs:forecast_of",
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fk_pipeline.blocks.refresh.told import blocks
+from fk_pipeline.blocks.refresh.block_tree import blocks
 from fk_pipeline.spec import load_spec
 from tests.kinds.aggregate import grouped
 from tests.kinds.window import near

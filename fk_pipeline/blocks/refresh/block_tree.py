@@ -1,4 +1,4 @@
-"""What `plan` tells of the blocks of a pipeline: how each is kept up to date, over which tables. No Spark."""
+"""The tree of blocks that `plan` shows: how each is kept up to date, and over which tables. No Spark."""
 
 from __future__ import annotations
 
