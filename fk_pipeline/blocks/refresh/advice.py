@@ -25,23 +25,23 @@ _Named = tuple[str, str]
 def advice_on(spec: Refreshed, block: Block) -> Iterator[str]:
     """Yields sentences about a block."""
     windows = list(block.tree.find_all(exp.Window))
-    own = list(dict.fromkeys(_partition(one) for one in windows))
-    if len(own) > 1 and not any({*one} == {*block.values} for one in own):
+    own = list(dict.fromkeys(_partition(window) for window in windows))
+    if len(own) > 1 and not any({*partition} == {*block.values} for partition in own):
         shared = f"by {plain(', '.join(block.values))}" if block.values else "of all rows"
-        each = " and ".join(plain(", ".join(one)) or "nothing" for one in own)
+        each = " and ".join(plain(", ".join(partition)) or "nothing" for partition in own)
         yield (
             f"{block.name}: its window functions have different PARTITION BY ({each}), so what a change computes again "
             f"is the partition that they share, {shared}: right, but dear. Cheaper: each in a CTE of its own, joined "
             "by the key of the rows"
         )
-    for one in windows:
-        text = _on_ties(spec, block, one)
+    for window in windows:
+        text = _on_ties(spec, block, window)
         if text:
             yield text
 
 
 def _partition(window: exp.Expr) -> tuple[str, ...]:
-    return tuple(one.sql(DIALECT) for one in window.args.get("partition_by") or ())
+    return tuple(value.sql(DIALECT) for value in window.args.get("partition_by") or ())
 
 
 def _on_ties(spec: Refreshed, block: Block, window: exp.Expr) -> str:
@@ -54,14 +54,14 @@ def _on_ties(spec: Refreshed, block: Block, window: exp.Expr) -> str:
     function = call.sql(DIALECT).partition("(")[0].upper()
     if order is None or not (function in _BY_PLACE or counts_rows):
         return ""
-    by = [one.this for one in order.expressions]
+    by = [term.this for term in order.expressions]
     columns = (*by, *(window.args.get("partition_by") or ()))
-    given = {_named(one) for one in columns if isinstance(one, exp.Column)}
+    given = {_named(column) for column in columns if isinstance(column, exp.Column)}
     missing = _undetermined(spec, block, given)
     if not missing:
         return ""
     limited = block.keep is not None and block.anchor.name == "_rows" and block.tree.selects[-1].alias == "_fk_rank"
-    shown = [_source(spec, block, one) for one in by]
+    shown = [_source(spec, block, value) for value in by]
     what = "ORDER BY with LIMIT" if limited else function
     add = [
         name if name == _BY_POSEXPLODE else _source(spec, block, exp.column(name, of))
@@ -74,16 +74,16 @@ def _on_ties(spec: Refreshed, block: Block, window: exp.Expr) -> str:
     )
 
 
-def _source(spec: Refreshed, block: Block, one: exp.Expr) -> str:
+def _source(spec: Refreshed, block: Block, value: exp.Expr) -> str:
     """Returns an expression as the user wrote it, as far as that is known: a column of LIMIT's own as what it is of."""
-    if isinstance(one, exp.Column):
-        relation = next((alias.relation for alias in block.aliases if alias.name == one.table), "")
+    if isinstance(value, exp.Column):
+        relation = next((alias.relation for alias in block.aliases if alias.name == value.table), "")
         inner = next((of for of in spec.blocks.blocks if of.name == relation), None)
-        if inner is not None and one.name.startswith("_fk_order_"):
-            return plain(sql_of(inner, one.name))
-        if one.table == "_rows":
-            return one.name
-    return plain(one.sql(DIALECT))
+        if inner is not None and value.name.startswith("_fk_order_"):
+            return plain(sql_of(inner, value.name))
+        if value.table == "_rows":
+            return value.name
+    return plain(value.sql(DIALECT))
 
 
 def plain(sql: str) -> str:
@@ -93,9 +93,11 @@ def plain(sql: str) -> str:
 
 def _hidden(spec: Refreshed, block: Block) -> list[str]:
     """Returns the columns that an earlier block must give so that its rows can be told apart; none if unknown."""
-    for inner in (one for one in spec.blocks.blocks if one.name in block.relations and one.unit is not Unit.GROUP):
+    for inner in (
+        earlier for earlier in spec.blocks.blocks if earlier.name in block.relations and earlier.unit is not Unit.GROUP
+    ):
         made = (expression_of(inner, name) for name in inner.columns)
-        given = {_named(one) for one in made if isinstance(one, exp.Column)}
+        given = {_named(value) for value in made if isinstance(value, exp.Column)}
         lacking = _undetermined(spec, inner, given)
         return [name if name == _BY_POSEXPLODE else f"{of}.{name}" for of, name in lacking if name != "*"]
     return []
@@ -104,10 +106,12 @@ def _hidden(spec: Refreshed, block: Block) -> list[str]:
 def _undetermined(spec: Refreshed, block: Block, given: Iterable[_Named]) -> list[_Named]:
     """Returns columns that are lacking to tell the joined rows of a block apart; none if `given` does."""
     known, rows = _determined(spec, block, given)
-    lacking = [one for one in block.aliases if one.name not in rows][:1]
-    found = [(one.name, column) for one in lacking for column in _key(spec, one.relation) or ("*",)]
-    positions = [position_of(one) for one in block.laterals]
-    return found + [_position(one) for one in positions if one is not None and _named(one) not in known]
+    lacking = [alias for alias in block.aliases if alias.name not in rows][:1]
+    columns = [(alias.name, column) for alias in lacking for column in _key(spec, alias.relation) or ("*",)]
+    positions = [position_of(lateral) for lateral in block.laterals]
+    return columns + [
+        _position(position) for position in positions if position is not None and _named(position) not in known
+    ]
 
 
 def _position(column: exp.Column) -> _Named:
@@ -120,31 +124,33 @@ def _determined(spec: Refreshed, block: Block, given: Iterable[_Named]) -> tuple
     A table has one row if all columns of its key have one value. Then so have all its columns, and what equals them.
     """
     known, rows = {*given}, set[str]()
-    keys = {one.name: _key(spec, one.relation) for one in block.aliases}
+    keys = {alias.name: _key(spec, alias.relation) for alias in block.aliases}
     while True:
         before = len(known) + len(rows)
-        for one in block.aliases:
-            key = keys[one.name]
-            if key is not None and {(one.name, column) for column in key} <= known:
-                rows.add(one.name)
-            for own, its in one.equal:
-                if (one.parent, its.lower()) in known or one.parent in rows:
-                    known.add((one.name, own.lower()))
-                if not one.how and ((one.name, own.lower()) in known or one.name in rows):
-                    known.add((one.parent, its.lower()))
-            known |= {(one.name, same) for same in _same(spec, one.relation, {c for n, c in known if n == one.name})}
+        for alias in block.aliases:
+            key = keys[alias.name]
+            if key is not None and {(alias.name, column) for column in key} <= known:
+                rows.add(alias.name)
+            for own, its in alias.equal:
+                if (alias.parent, its.lower()) in known or alias.parent in rows:
+                    known.add((alias.name, own.lower()))
+                if not alias.how and ((alias.name, own.lower()) in known or alias.name in rows):
+                    known.add((alias.parent, its.lower()))
+            known |= {
+                (alias.name, same) for same in _same(spec, alias.relation, {c for n, c in known if n == alias.name})
+            }
         if len(known) + len(rows) == before:
             return known, rows
 
 
 def _same(spec: Refreshed, relation: str, known: set[str]) -> set[str]:
     """Returns the columns of an earlier block that are made as known ones are."""
-    block = next((one for one in spec.blocks.blocks if one.name == relation), None)
+    block = next((earlier for earlier in spec.blocks.blocks if earlier.name == relation), None)
     if block is None or not known:
         return set()
     made = {column.lower(): sql_of(block, column) for column in block.columns}
-    wanted = {made[column] for column in known if column in made}
-    return {column for column, sql in made.items() if sql in wanted}
+    expressions = {made[column] for column in known if column in made}
+    return {column for column, sql in made.items() if sql in expressions}
 
 
 def _key(spec: Refreshed, relation: str) -> tuple[str, ...] | None:
@@ -153,13 +159,13 @@ def _key(spec: Refreshed, relation: str) -> tuple[str, ...] | None:
         return ()
     if relation in spec.inputs:
         return tuple(column.name.lower() for column in spec.inputs[relation].key_columns)
-    block = next((one for one in spec.blocks.blocks if one.name == relation), None)
+    block = next((earlier for earlier in spec.blocks.blocks if earlier.name == relation), None)
     if block is None or block.branches:
         return None
     made = {name: expression_of(block, name) for name in block.columns}
-    columns = {name: _named(one) for name, one in made.items() if isinstance(one, exp.Column)}
+    columns = {name: _named(expression) for name, expression in made.items() if isinstance(expression, exp.Column)}
     if block.unit is Unit.GROUP:
-        of = [next((name for name, one in made.items() if one == value), None) for value in block.by]
+        of = [next((name for name, expression in made.items() if expression == value), None) for value in block.by]
         if None in of:
             return None
         key = [str(name) for name in of]
@@ -168,7 +174,7 @@ def _key(spec: Refreshed, relation: str) -> tuple[str, ...] | None:
     else:
         key = [*columns]
     for name in [*key]:  # those that follow from the others are left out
-        rest = {columns[one] for one in key if one != name and one in columns}
+        rest = {columns[other] for other in key if other != name and other in columns}
         known, rows = _determined(spec, block, rest)
         implied = name in columns and (columns[name] in known or columns[name][0] in rows)
         if implied if block.unit is Unit.GROUP else not _undetermined(spec, block, rest):

@@ -44,45 +44,45 @@ def changed_groups(
         frames: per alias, the rows that are joined.
         both: the aliases of which these are rows of two versions.
     """
-    names, groups = [*refresh.kept], group_values(refresh.block)
+    names, groups = [*refresh.hidden], group_values(refresh.block)
     numbers = sql_over(frames, lambda tables: _numbers(refresh, tables, both))
     # Counts and sums are added by SUM alone: `+` and `*` of long DECIMALs lose digits.
     signed = numbers.selectExpr(*groups, *(f"IF({IS_NOW}, {name}, -{name}) AS {name}" for name in names))
     added = _summed(signed, groups, names)
     keys = refresh.read.frames.cached(with_row_hash(added, ROW, groups, "FALSE"), None)
     stored = refresh.read.exactly(refresh.block.name, keys, {ROW: ROW}, names)
-    rows = _added_here(keys, stored, names)
+    rows = _added_in_driver(keys, stored, names)
     both_numbers = _added(refresh, keys.frame, stored.frame) if rows is None else _held(refresh, rows, keys.frame)
     return _shown(refresh, both_numbers.where(f"{ROWS} > 0") if groups else both_numbers), keys
 
 
 def _held(refresh: Refresh, rows: pa.Table, keys: DataFrame) -> DataFrame:
     """Returns the values and numbers of groups as a frame; `keys` has the values, too."""
-    values = [(one, keys.schema[one].dataType.simpleString()) for one in group_values(refresh.block)]
-    kinds = dict(refresh.table.columns)
-    return refresh.read.frames.held(rows, [*values, *((name, kinds[name]) for name in refresh.kept)]).frame
+    values = [(name, keys.schema[name].dataType.simpleString()) for name in group_values(refresh.block)]
+    dtypes = dict(refresh.table.columns)
+    return refresh.read.frames.held(rows, [*values, *((name, dtypes[name]) for name in refresh.hidden)]).frame
 
 
 def _added(refresh: Refresh, keys: DataFrame, stored: DataFrame) -> DataFrame:
     """Returns the values of groups and their numbers: those that are stored, and those of `keys`, together."""
-    names, kinds = [*refresh.kept], dict(refresh.table.columns)
+    names, dtypes = [*refresh.hidden], dict(refresh.table.columns)
     totals = _summed(stored.select(ROW, *names).unionByName(keys.select(ROW, *names)), [ROW], names)
-    sums = [f"CAST({name} AS {kinds[name]}) AS {name}" for name in names]
+    sums = [f"CAST({name} AS {dtypes[name]}) AS {name}" for name in names]
     return keys.drop(*names).join(totals, ROW).selectExpr(*group_values(refresh.block), *sums)
 
 
-def _added_here(keys: RowSet, stored: RowSet, names: Sequence[str]) -> pa.Table | None:
+def _added_in_driver(keys: RowSet, stored: RowSet, names: Sequence[str]) -> pa.Table | None:
     """Returns the same of few groups; None if these are many, or a sum has no place in its column: Spark refuses it."""
     if keys.local is None or stored.local is None:
         return None
     before = dict(zip(stored.local[ROW].to_pylist(), range(len(stored.local)), strict=True))
-    places = [before.get(one) for one in keys.local[ROW].to_pylist()]
+    places = [before.get(group) for group in keys.local[ROW].to_pylist()]
     rows = keys.local.drop_columns([ROW, *names])
     with localcontext(prec=_DIGITS):
         for name in names:
             old = stored.local[name].to_pylist()
             then = (None if place is None else old[place] for place in places)
-            sums = [_sum(one, more) for one, more in zip(then, keys.local[name].to_pylist(), strict=True)]
+            sums = [_sum(was, more) for was, more in zip(then, keys.local[name].to_pylist(), strict=True)]
             try:
                 rows = rows.append_column(name, pa.array(sums, stored.local.schema.field(name).type))
             except (pa.ArrowInvalid, OverflowError):
@@ -90,17 +90,17 @@ def _added_here(keys: RowSet, stored: RowSet, names: Sequence[str]) -> pa.Table 
     return rows
 
 
-def _sum(one: Any, other: Any) -> Any:
+def _sum(left: Any, right: Any) -> Any:
     """Returns a sum as SUM has it: of null and a number the number."""
-    return other if one is None else one if other is None else one + other
+    return right if left is None else left if right is None else left + right
 
 
 def _numbers(refresh: Refresh, tables: Mapping[str, str], both: Collection[str] = ()) -> str:
     """SQL: the hidden columns of each group; with tables of two versions (`Block.joined`) of each in each."""
     values = [f"{sql} AS {GROUP_VALUE.format(number)}" for number, sql in enumerate(refresh.block.values)]
-    kept = [f"{sql} AS {name}" for name, sql in refresh.kept.items()]
+    hidden = [f"{sql} AS {name}" for name, sql in refresh.hidden.items()]
     side = [f"{quote(refresh.block.anchor.name)}.{IS_NOW}"] if both else []
-    sql, by = refresh.block.joined(tables, [*side, *values, *kept], both), [*side, *refresh.block.values]
+    sql, by = refresh.block.joined(tables, [*side, *values, *hidden], both), [*side, *refresh.block.values]
     return f"{sql} GROUP BY {', '.join(by)}" if by else sql
 
 
@@ -110,12 +110,12 @@ def _shown(refresh: Refresh, numbers: DataFrame) -> DataFrame:
     types = dict(refresh.table.columns) | means_of(refresh.session, refresh.sums, dict(refresh.table.columns))
     made = refresh.sums.values(types)
     inner = numbers.selectExpr(*numbers.columns, *(f"{sql} AS {quote(name)}" for name, sql in made.items()))
-    keep, hidden = refresh.block.keep, [*group_values(refresh.block), *refresh.kept]
+    keep, hidden = refresh.block.keep, [*group_values(refresh.block), *refresh.hidden]
     if keep is not None:
-        kept = [f"{sql} AS {quote(name)}" for sql, name in zip(keep.columns, refresh.block.columns, strict=True)]
+        columns = [f"{sql} AS {quote(name)}" for sql, name in zip(keep.columns, refresh.block.columns, strict=True)]
         inner = sql_over(
             {"rows": inner},
-            lambda tables: f"SELECT {', '.join((*kept, *hidden))} FROM {tables['rows']} AS {quote(keep.alias)}",
+            lambda tables: f"SELECT {', '.join((*columns, *hidden))} FROM {tables['rows']} AS {quote(keep.alias)}",
         )
     return refresh.hashed(inner)
 

@@ -23,20 +23,20 @@ _MOST_SHOWN = 100
 
 def blocks(spec: Any) -> Blocks:
     """Returns the blocks of a pipeline as a tree, from the result to the tables that it is made of."""
-    tables, found = declared_blocks(spec)
-    return Blocks(tuple(_tree(spec, tables, {block.name: block for block in found}, found[-1].name, "")))
+    tables, declared = declared_blocks(spec)
+    return Blocks(tuple(_tree(spec, tables, {block.name: block for block in declared}, declared[-1].name, "")))
 
 
 def _tree(
-    spec: Refreshed, tables: Mapping[str, Table], found: Mapping[str, Block], name: str, margin: str
+    spec: Refreshed, tables: Mapping[str, Table], by_name: Mapping[str, Block], name: str, margin: str
 ) -> Iterator[str]:
-    block = found[name]
+    block = by_name[name]
     yield f"{margin}{name}: {how(spec, tables, block)}"
-    for one in block.aliases:
-        named = one.relation if one.name == one.relation else f"{one.relation} as {one.name}"
-        yield f"{margin}  {named}: {_joined(block, one)}"
-        if one.relation in found:
-            yield from _tree(spec, tables, found, one.relation, f"{margin}    ")
+    for alias in block.aliases:
+        named = alias.relation if alias.name == alias.relation else f"{alias.relation} as {alias.name}"
+        yield f"{margin}  {named}: {_joined(block, alias)}"
+        if alias.relation in by_name:
+            yield from _tree(spec, tables, by_name, alias.relation, f"{margin}    ")
     for part in block.parts:
         for lateral in part.laterals:
             call = plain(shown_call(lateral))
@@ -58,7 +58,7 @@ def _joined(block: Block, alias: Alias) -> str:
     if alias.near is not None:
         equal = [f"{alias.name}.{own} = {alias.parent}.{of}" for own, of in alias.equal]
         on = f"{_cut(' AND '.join(equal))} and near numbers in {alias.near.column}"
-    *between, anchor = [one.name for one in block.steps(alias)[1:]]
+    *between, anchor = [step.name for step in block.steps(alias)[1:]]
     over = f"over {', '.join(between)} " if between else ""
     without = f", and where it is joined to rows that have none of {alias.parent} the whole is computed"
     traced = f"a change of it is traced {over}to {anchor}{without if alias.may_match_none else ''}"
@@ -77,7 +77,7 @@ def how(spec: Refreshed, tables: Mapping[str, Table], block: Block) -> str:
         return f"by row: of {block.anchor.name} the rows that a change is joined to are joined again, and no others"
     if block.unit is Unit.UNION:
         return _by_part(block)
-    values = _cut(plain(", ".join(_shown(block, one) for one in block.by)))
+    values = _cut(plain(", ".join(_shown(block, value) for value in block.by)))
     if block.unit is Unit.PARTITION:
         if not values:
             return f"whole: {_why_one(block)}, so all rows are one partition, and ranked again with every change"
@@ -105,7 +105,7 @@ def how(spec: Refreshed, tables: Mapping[str, Table], block: Block) -> str:
 
 def _by_part(block: Block) -> str:
     """Returns how a UNION ALL is kept up to date."""
-    parts, moving = len(block.branches), dict.fromkeys(one.anchor.name for one in block.branches if one.moving)
+    parts, moving = len(block.branches), dict.fromkeys(branch.anchor.name for branch in block.branches if branch.moving)
     of = f"each of {parts} parts" if parts > 1 else block.anchor.name
     passed = f", and of {' and '.join(moving)} those that the clock passes" if moving else ""
     return f"by row: of {of} the rows that a change is joined to are joined again{passed}, and no others"
@@ -115,7 +115,7 @@ def _shown(block: Block, value: exp.Expr) -> str:
     """Returns a value of groups or partitions; a column of the pipeline's own by the name that it is selected under."""
     if not (isinstance(value, exp.Column) and value.name.startswith("_fk_")):
         return value.sql(DIALECT)
-    of = (one.alias for one in block.tree.selects if {*one.find_all(exp.Column)} == {value})
+    of = (selected.alias for selected in block.tree.selects if {*selected.find_all(exp.Column)} == {value})
     return next((name for name in of if not name.startswith("_fk_")), value.name)
 
 
@@ -130,9 +130,9 @@ def _why_no_sums(block: Block) -> str:
         return "HAVING, which chooses among groups"
     if block.keep is not None and block.keep.where:
         return f"the condition {_cut(plain(block.keep.where))}, which chooses among groups"
-    calls = [one for one in block.tree.find_all(exp.AggFunc) if not _adds(one)]
+    calls = [call for call in block.tree.find_all(exp.AggFunc) if not _adds(call)]
     if calls:
-        return _cut(plain(", ".join(dict.fromkeys(one.sql("spark") for one in calls))))
+        return _cut(plain(", ".join(dict.fromkeys(call.sql("spark") for call in calls))))
     if sums_of(block) is not None:
         return "a sum of DOUBLE or FLOAT, which depends on the order of its rows, or an average of too many digits"
     return "an expression over more than groups, counts and sums"

@@ -41,14 +41,14 @@ class Changes:
         old: as they were; not those that were not there.
         new: as they are; not those that are gone.
         number: the number of keys.
-        asked: of a relation whose key is only declared, the keys that got a row, have a null, or have more changes than
-            old and new tell, with `IS` and `MORE` (`keys` looks at them); None of others.
+        to_check: of a relation whose key is only declared, the keys that got a row, have a null, or have more changes
+            than old and new tell, with `IS` and `MORE` (`keys` looks at them); None of others.
     """
 
     old: RowSet
     new: RowSet
     number: int
-    asked: pa.Table | None = None
+    to_check: pa.Table | None = None
 
     @property
     def both(self) -> tuple[RowSet, RowSet]:
@@ -73,14 +73,14 @@ def changes(read: Reader, snapshot: Snapshot, name: str, before: Seen, after: Se
     if not are_kept(path):
         return None
     if relation.stored and relation.is_comparable:
-        found = changes_here(path, relation.table.names, read.limits.in_driver)
-        if found is not None:
-            old, new, asked, number = _ends(found, relation)
+        feed = changes_here(path, relation.table.names, read.limits.in_driver)
+        if feed is not None:
+            old, new, to_check, number = _ends(feed, relation)
             snapshot.knows(name, new, old)
-            return Changes(snapshot.held(name, old), snapshot.held(name, new), number, asked)
+            return Changes(snapshot.held(name, old), snapshot.held(name, new), number, to_check)
     versions = read.frames.cached(_versions(changes_between(snapshot.session, path), relation), None)
-    asked = _asked(versions, relation) if relation.declared else None
-    return of_versions(read, relation, versions, asked)
+    to_check = _to_check(versions, relation) if relation.declared else None
+    return of_versions(read, relation, versions, to_check)
 
 
 def of_step(snapshot: Snapshot, name: str, before: int, after: int) -> Changes:
@@ -91,64 +91,66 @@ def of_step(snapshot: Snapshot, name: str, before: int, after: int) -> Changes:
     return Changes(snapshot.held(name, old), snapshot.held(name, new), len(new))
 
 
-def of_versions(read: Reader, relation: TableRead, versions: RowSet, asked: pa.Table | None = None) -> Changes:
+def of_versions(read: Reader, relation: TableRead, versions: RowSet, to_check: pa.Table | None = None) -> Changes:
     """Returns changes, given a row per key with the old and the new row as structs, `OLD` and `NEW`."""
     names = relation.table.names
     if versions.local is None:
-        some = (versions.frame.where(f"{one} IS NOT NULL").select(f"{one}.*") for one in (OLD, NEW))
-        old, new = (read.frames.planned(one.select(*map(quote, names)), versions.at_most, cached=True) for one in some)
-        return Changes(old, new, versions.frame.count(), asked)
-    structs = [versions.local[one].drop_null().combine_chunks() for one in (OLD, NEW)]
-    tables = [pa.table(one.flatten(), [field.name for field in one.type]).select(names) for one in structs]
-    old, new = (read.frames.held(one, relation.table.columns) for one in tables)
-    return Changes(old, new, len(versions.local), asked)
+        some = (versions.frame.where(f"{column} IS NOT NULL").select(f"{column}.*") for column in (OLD, NEW))
+        old, new = (
+            read.frames.planned(rows.select(*map(quote, names)), versions.at_most, cached=True) for rows in some
+        )
+        return Changes(old, new, versions.frame.count(), to_check)
+    structs = [versions.local[column].drop_null().combine_chunks() for column in (OLD, NEW)]
+    tables = [pa.table(values.flatten(), [field.name for field in values.type]).select(names) for values in structs]
+    old, new = (read.frames.held(table, relation.table.columns) for table in tables)
+    return Changes(old, new, len(versions.local), to_check)
 
 
 def _ends(feed: pa.Table, relation: TableRead) -> tuple[pa.Table, pa.Table, pa.Table | None, int]:
     """Returns old rows, new rows, keys to look at, and the number of keys, of the rows of a feed in the driver."""
     was = [kind in _REMOVED for kind in feed[_CHANGE].to_pylist()]
-    order = [*zip(feed[_VERSION].to_pylist(), (not one for one in was), range(len(was)), strict=True)]
+    order = [*zip(feed[_VERSION].to_pylist(), (not removed for removed in was), range(len(was)), strict=True)]
     rows = feed.select(relation.table.names)
-    found: dict[tuple[object, ...], list[tuple[int, bool, int]]] = {}
-    for key, place in zip(zip(*(plain(rows[one]) for one in relation.keys), strict=True), order, strict=True):
-        found.setdefault(key, []).append(place)
-    ends = {key: (min(some)[2], max(some)[2]) for key, some in found.items()}
+    by_key: dict[tuple[object, ...], list[tuple[int, bool, int]]] = {}
+    for key, place in zip(zip(*(plain(rows[column]) for column in relation.keys), strict=True), order, strict=True):
+        by_key.setdefault(key, []).append(place)
+    ends = {key: (min(some)[2], max(some)[2]) for key, some in by_key.items()}
     pairs = [(first if was[first] else None, None if was[last] else last) for first, last in ends.values()]
-    values = [plain(rows[one]) for one in rows.column_names]
+    values = [plain(rows[column]) for column in rows.column_names]
     pairs = [(old, new) for old, new in pairs if old is None or new is None or any(v[old] != v[new] for v in values)]
     pairs = [(old, new) for old, new in pairs if new is not None or (old is not None and not relation.is_state)]
-    places = [pa.array([one for one in some if one is not None], pa.int64()) for some in zip(*pairs, strict=True)]
+    places = [pa.array([at for at in some if at is not None], pa.int64()) for some in zip(*pairs, strict=True)]
     old, new = (rows.take(some) for some in places) if places else (rows.slice(0, 0), rows.slice(0, 0))
-    return old, new, _asked_here(rows, relation, found, was, ends) if relation.declared else None, len(pairs)
+    return old, new, _to_check_in_driver(rows, relation, by_key, was, ends) if relation.declared else None, len(pairs)
 
 
-def _asked_here(
+def _to_check_in_driver(
     rows: pa.Table,
     relation: TableRead,
-    found: Mapping[tuple[object, ...], Sequence[tuple[int, bool, int]]],
+    by_key: Mapping[tuple[object, ...], Sequence[tuple[int, bool, int]]],
     was: Sequence[bool],
     ends: Mapping[tuple[object, ...], tuple[int, int]],
 ) -> pa.Table:
-    """Returns `Changes.asked`; `found`: the changes per key, `was`: which removed a row, `ends`: first and last."""
-    at, there, more = list[int](), list[bool](), list[int]()
+    """Returns `Changes.to_check`; `by_key`: the changes per key, `was`: which removed a row, `ends`: first and last."""
+    at, present, more = list[int](), list[bool](), list[int]()
     for key, (first, last) in ends.items():
-        left = sum(1 if is_new else -1 for _, is_new, _ in found[key])
+        left = sum(1 if is_new else -1 for _, is_new, _ in by_key[key])
         above = left - (0 if was[last] else 1) + (1 if was[first] else 0)
         if not was[first] or above or None in key:
             at.append(last)
-            there.append(not was[last])
+            present.append(not was[last])
             more.append(above)
     keys = rows.select([*relation.keys]).take(pa.array(at, pa.int64()))
-    return keys.append_column(IS, pa.array(there, pa.bool_())).append_column(MORE, pa.array(more, pa.int32()))
+    return keys.append_column(IS, pa.array(present, pa.bool_())).append_column(MORE, pa.array(more, pa.int32()))
 
 
-def _asked(versions: RowSet, relation: TableRead) -> pa.Table:
-    """Returns `Changes.asked` of what Spark computed."""
+def _to_check(versions: RowSet, relation: TableRead) -> pa.Table:
+    """Returns `Changes.to_check` of what Spark computed."""
     keys = [quote(key) for key in relation.keys]
-    there = f"{NEW} IS NOT NULL AS {IS}"
+    present = f"{NEW} IS NOT NULL AS {IS}"
     without = " OR ".join(f"{key} IS NULL" for key in keys)
     rows = versions.frame.where(f"{OLD} IS NULL OR {MORE} <> 0 OR {without}")
-    return rows.selectExpr(*keys, there, MORE).toArrow()
+    return rows.selectExpr(*keys, present, MORE).toArrow()
 
 
 def _versions(feed: DataFrame, relation: TableRead) -> DataFrame:
@@ -167,10 +169,10 @@ def _versions(feed: DataFrame, relation: TableRead) -> DataFrame:
     first, last = (F.expr(f"{function}(_fk_one, _fk_order)") for function in ("MIN_BY", "MAX_BY"))
     left = [F.expr("CAST(SUM(IF(_fk_one.was, -1, 1)) AS INT)").alias(MORE)] if relation.declared else []
     both = ends.groupBy(*map(quote, relation.keys)).agg(first.alias("_fk_first"), last.alias("_fk_last"), *left)
-    told = [f"IF(_fk_first.was, _fk_first.row, NULL) AS {OLD}", f"IF(_fk_last.was, NULL, _fk_last.row) AS {NEW}"]
+    columns = [f"IF(_fk_first.was, _fk_first.row, NULL) AS {OLD}", f"IF(_fk_last.was, NULL, _fk_last.row) AS {NEW}"]
     if relation.declared:
-        told += [*map(quote, relation.keys), f"{MORE} - IF(_fk_last.was, 0, 1) + IF(_fk_first.was, 1, 0) AS {MORE}"]
-    versions = both.selectExpr(*told)
+        columns += [*map(quote, relation.keys), f"{MORE} - IF(_fk_last.was, 0, 1) + IF(_fk_first.was, 1, 0) AS {MORE}"]
+    versions = both.selectExpr(*columns)
     has_maps = "map<" in versions.schema.simpleString()  # which Spark does not compare
     versions = versions.where(f"{NEW} IS NOT NULL") if relation.is_state else versions
     unclear = f" OR {OLD} IS NULL OR {MORE} <> 0" if relation.declared else ""
@@ -179,10 +181,10 @@ def _versions(feed: DataFrame, relation: TableRead) -> DataFrame:
 
 def _with(rows: DataFrame, table: Table) -> DataFrame:
     """Returns rows of a feed with the columns of a table; one that it has got since is null."""
-    there = {name.lower() for name in rows.columns}
+    present = {name.lower() for name in rows.columns}
     own = [
-        quote(name) if name.lower() in there else f"CAST(NULL AS {kind}) AS {quote(name)}"
-        for name, kind in table.columns
+        quote(name) if name.lower() in present else f"CAST(NULL AS {dtype}) AS {quote(name)}"
+        for name, dtype in table.columns
     ]
     return rows.selectExpr(*own, _CHANGE, _VERSION)
 
@@ -203,7 +205,7 @@ class BothVersions:
     def with_keys(self, name: str, keys: RowSet, columns: Mapping[str, str]) -> RowSet:
         """Returns the rows of a relation with some keys (`Snapshot.with_keys`)."""
         now = self.now.with_keys(name, keys, columns)
-        then = self._with_keys_here(name, now, keys, columns)
+        then = self._before_in_driver(name, now, keys, columns)
         if now.local is not None and then is not None:
             sides = [
                 side.append_column(IS_NOW, pa.repeat(is_now, len(side)))
@@ -213,10 +215,10 @@ class BothVersions:
         if name not in self.changed:
             return self.read.frames.cached(_side_by_side(now.frame, now.frame), None)
         old = self.changed[name].old.frame.select(*map(quote, now.frame.columns))
-        asked = old.join(keys_as(keys.frame, columns), [*columns], "left_semi")
-        return self.read.frames.cached(_side_by_side(now.frame, self._before(name, now.frame, asked)), None)
+        matching = old.join(keys_as(keys.frame, columns), [*columns], "left_semi")
+        return self.read.frames.cached(_side_by_side(now.frame, self._before(name, now.frame, matching)), None)
 
-    def _with_keys_here(self, name: str, now: RowSet, keys: RowSet, columns: Mapping[str, str]) -> pa.Table | None:
+    def _before_in_driver(self, name: str, now: RowSet, keys: RowSet, columns: Mapping[str, str]) -> pa.Table | None:
         """Returns the older rows with some keys, given the newer ones; None if Spark must find them."""
         if name not in self.changed:
             return now.local
@@ -225,10 +227,10 @@ class BothVersions:
             return None
         if not self.now.relations[name].is_comparable:
             return None
-        asked = renamed(keys.local, columns)
+        requested = renamed(keys.local, columns)
         old = changed.old.local.select(now.local.column_names).cast(now.local.schema)
         new = changed.new.local.select(self.now.relations[name].keys)
-        return pa.concat_tables([lacking(now.local, new), having(old, asked)])
+        return pa.concat_tables([lacking(now.local, new), having(old, requested)])
 
     def _before(self, name: str, now: DataFrame, old: DataFrame) -> DataFrame:
         """Returns the older rows, given the newer ones and the old versions of changed ones among them."""
@@ -244,5 +246,5 @@ def _side_by_side(now: DataFrame, then: DataFrame) -> DataFrame:
 
 def local_rows(some: Sequence[RowSet]) -> list[pa.Table] | None:
     """Returns the rows of all sets; None if one of them is not in the driver."""
-    found = [rows.local for rows in some if rows.local is not None]
-    return found if len(found) == len(some) else None
+    tables = [rows.local for rows in some if rows.local is not None]
+    return tables if len(tables) == len(some) else None

@@ -54,8 +54,8 @@ class Chosen:
     def facts(self) -> dict[str, Any]:
         """Returns what the commit says of this, for later runs; the rows of the block are computed."""
         share = self.share
-        if not self.why and (found := self.expected.reached) is not None:
-            share = share_seen(share, self.reachable, found)
+        if not self.why and (reached := self.expected.reached) is not None:
+            share = share_seen(share, self.reachable, reached)
         return facts_of(self.decision, self.earlier, share)
 
 
@@ -114,8 +114,8 @@ class _Choosing:
         if unread := self._read_changes():
             return unread
         if why and not self.expected.out_of_reach:  # so few changes are traced to know better
-            found = self.expected.reached
-            self.share = self.share if found is None else share_seen(0.0, self.reachable(), found)
+            reached = self.expected.reached
+            self.share = self.share if reached is None else share_seen(0.0, self.reachable(), reached)
         return self._dearer(self._changed, self.expected.passed) or self.expected.out_of_reach
 
     def _read_changes(self) -> str:
@@ -125,26 +125,26 @@ class _Choosing:
             if before == after or after is None:
                 continue
             start = before or Seen(after.location, after.id, -1)
-            found = changes(self.refresh.read, self.refresh.snapshot, name, start, after)
-            if found is None:
+            changed = changes(self.refresh.read, self.refresh.snapshot, name, start, after)
+            if changed is None:
                 return lost(name, start)
-            if found.number:
-                self.changes[name] = found
-            unclear = why_unclear(self.spec, self.refresh.snapshot, name, found)
+            if changed.number:
+                self.changes[name] = changed
+            unclear = why_unclear(self.spec, self.refresh.snapshot, name, changed)
             if unclear:
                 return unclear
         return ""
 
     def _may_touch_less(self) -> bool:
         """Returns whether few rows changed, and WHERE may leave out many of the anchors that should be touched."""
-        few = sum(self._changed_by_logs.values()) <= self.refresh.read.limits.in_driver
-        asked = any(part.filters_of(one) for part in self.refresh.block.parts for one in part.aliases)
-        return few and asked and not (self.decision is not None and self.decision.numbers.alone)
+        is_small = sum(self._changed_by_logs.values()) <= self.refresh.read.limits.in_driver
+        is_filtered = any(part.filters_of(alias) for part in self.refresh.block.parts for alias in part.aliases)
+        return is_small and is_filtered and not (self.decision is not None and self.decision.numbers.alone)
 
     @property
     def _changed(self) -> dict[str, int]:
         """How many rows changed of each relation, as far as the changes were read."""
-        return {name: found.number for name, found in self.changes.items()}
+        return {name: changed.number for name, changed in self.changes.items()}
 
     def reachable(self) -> int:
         """Returns about how many anchors the changes touch that were read, by numbers of rows alone."""
@@ -164,8 +164,10 @@ class _Choosing:
     @cached_property
     def _changed_by_logs(self) -> dict[str, int]:
         """About how many rows changed of each relation that has another version than then, where its log tells."""
-        found = {name: changed_between(self.refresh.then[name], self.refresh.now[name]) for name in self.refresh.moved}
-        return {name: number for name, number in found.items() if number is not None}
+        numbers = {
+            name: changed_between(self.refresh.then[name], self.refresh.now[name]) for name in self.refresh.moved
+        }
+        return {name: number for name, number in numbers.items() if number is not None}
 
     def decided(self, why: str) -> Decision:
         """Returns how the block is computed, and what that should take; `why` it is computed whole, if it is."""
@@ -184,7 +186,7 @@ class _Choosing:
     def _numbers_with(self, changed: Mapping[str, int], share: float, passed: int = 0) -> Numbers:
         """Returns what is known of the block, with numbers of changed rows, and a share of the anchors they touch."""
         rows = {name: self.refresh.snapshot.number(name) for name in self.refresh.block.relations}
-        keys = {name: one.keys for name, one in self.refresh.relations.items()}
+        keys = {name: relation.keys for name, relation in self.refresh.relations.items()}
         return numbers_of(
             self.refresh.block,
             rows,

@@ -33,7 +33,7 @@ ALWAYS_FEW = 10_000
 LEAST_SHARE = 0.001
 """The least share of expected anchors that a block counts on, however few its refreshes have found."""
 
-KEPT = 8
+REMEMBERED = 8
 """The last runs of each way that a commit remembers: a cold start, or another machine, is soon forgotten."""
 
 ALIKE, ENOUGH_ALIKE, LAST = 2.0, 3, 5
@@ -189,18 +189,19 @@ def numbers_of(
     in_units = block.unit in (Unit.GROUP, Unit.PARTITION) and not adds
     per_unit = max(1.0, _share(anchors, _units(block, rows, keys, stored)))
     again = min(anchors, round(touched * per_unit)) if in_units else 0
-    read = sum(rows[one.relation] for one in block.aliases)
+    read = sum(rows[alias.relation] for alias in block.aliases)
     return Numbers(read, touched, again, stored, sum(changed.values()), in_units and not block.by, passed)
 
 
 def _touched(part: Block, rows: Mapping[str, int], changed: Mapping[str, int]) -> int:
     """Returns about how many anchors of a block, or of a branch of it, changed rows are joined to."""
-    of_anchor, found = rows[part.anchor.relation], 0.0
-    for one in part.aliases:
-        compared = one.is_single and part.compared_with(one) is not None  # those between its old and new value: unknown
-        per_row = 1.0 if compared else max(1.0, _share(of_anchor, 1 if one.is_single else rows[one.relation]))
-        found += changed.get(one.relation, 0) * per_row
-    return min(of_anchor, round(found))
+    of_anchor, touched = rows[part.anchor.relation], 0.0
+    for alias in part.aliases:
+        # Of a compared table of one row those between its old and new value: unknown.
+        compared = alias.is_single and part.compared_with(alias) is not None
+        per_row = 1.0 if compared else max(1.0, _share(of_anchor, 1 if alias.is_single else rows[alias.relation]))
+        touched += changed.get(alias.relation, 0) * per_row
+    return min(of_anchor, round(touched))
 
 
 def _share(number: int, of: int) -> float:
@@ -214,22 +215,22 @@ def _units(block: Block, rows: Mapping[str, int], keys: Mapping[str, Collection[
         return 1
     if block.unit is Unit.GROUP:
         return stored
-    by = {(one.table, one.name.lower()) for one in block.by if isinstance(one, exp.Column)}
-    for one in block.aliases:  # a partition per row of a table, if the columns have its key
-        equal = {own.lower() for own, of in one.equal if (one.parent, of.lower()) in by}
-        own = {name for table, name in by if table == one.name} | equal
-        if {key.lower() for key in keys[one.relation]} <= own:
-            return rows[one.relation]
+    by = {(column.table, column.name.lower()) for column in block.by if isinstance(column, exp.Column)}
+    for alias in block.aliases:  # a partition per row of a table, if the columns have its key
+        equal = {own.lower() for own, of in alias.equal if (alias.parent, of.lower()) in by}
+        own = {name for table, name in by if table == alias.name} | equal
+        if {key.lower() for key in keys[alias.relation]} <= own:
+            return rows[alias.relation]
     return rows[block.anchor.relation]
 
 
 def predicted(way: Way, numbers: Numbers, earlier: Sequence[Run]) -> float:
     """Returns the seconds that a run should take, by what earlier runs took."""
     measured = RATES[way].at(numbers)
-    same = [one for one in earlier if one.way is way]
-    like = [one for one in same if measured / ALIKE <= RATES[way].at(one.numbers) <= measured * ALIKE]
+    same = [run for run in earlier if run.way is way]
+    like = [run for run in same if measured / ALIKE <= RATES[way].at(run.numbers) <= measured * ALIKE]
     chosen = like if len(like) >= ENOUGH_ALIKE else same or earlier
-    ratios = [one.seconds / RATES[one.way].at(one.numbers) for one in chosen[-LAST:]]
+    ratios = [run.seconds / RATES[run.way].at(run.numbers) for run in chosen[-LAST:]]
     return measured * (statistics.median(ratios) if ratios else 1.0)
 
 
@@ -245,7 +246,7 @@ def decide(numbers: Numbers, earlier: Sequence[Run], *, may_be_whole: bool = Tru
         return Decision(Way.WHOLE, f"{numbers.changed:,} rows changed, and all rows make one group", whole, numbers)
     if most <= ALWAYS_FEW:
         return Decision(Way.REFRESH, touch, refresh, numbers)
-    why = f"{touch}, which should take {told(refresh)}, and the whole {told(whole)}"
+    why = f"{touch}, which should take {_shown(refresh)}, and the whole {_shown(whole)}"
     if whole < refresh:
         return Decision(Way.WHOLE, why, whole, numbers)
     return Decision(Way.REFRESH, why, refresh, numbers)
@@ -253,11 +254,13 @@ def decide(numbers: Numbers, earlier: Sequence[Run], *, may_be_whole: bool = Tru
 
 def strategy_of(decision: Decision) -> tuple[Literal["incremental", "full"], str]:
     """Returns how a run goes about it as the ledger has it, and why, with the seconds that it should take."""
-    why = decision.why if "should take" in decision.why else f"{decision.why}; it should take {told(decision.seconds)}"
+    why = decision.why
+    if "should take" not in why:
+        why = f"{why}; it should take {_shown(decision.seconds)}"
     return ("incremental" if decision.way is Way.REFRESH else "full"), why
 
 
-def told(seconds: float) -> str:
+def _shown(seconds: float) -> str:
     """Returns seconds for people."""
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:,.0f} s"
 
@@ -271,7 +274,7 @@ def share_of(facts: Mapping[str, Any]) -> float:
     return float((facts.get(COSTS) or {}).get("share", 1.0))
 
 
-def share_seen(share: float, expected: int, found: int) -> float:
+def share_seen(share: float, expected: int, reached: int) -> float:
     """Returns the share of anchors that changes touch, as a refresh has seen it.
 
     WHERE leaves out others, before they are anchors. The share falls by half at most, as other rows may change next.
@@ -279,20 +282,20 @@ def share_seen(share: float, expected: int, found: int) -> float:
     Args:
         share: what it was.
         expected: the anchors that changes touched by numbers of rows alone: with a share of 1.
-        found: the anchors that the refresh found.
+        reached: the anchors that the refresh found.
     """
-    return min(1.0, max(found / expected, share / 2, LEAST_SHARE)) if expected else share
+    return min(1.0, max(reached / expected, share / 2, LEAST_SHARE)) if expected else share
 
 
 def facts_of(decision: Decision, earlier: Sequence[Run], share: float = 1.0) -> dict[str, Any]:
     """Returns the facts for the commit of a run: what was known before it, the last runs of each way, and the share."""
-    kept = [one for way in Way for one in [run for run in earlier if run.way is way][-KEPT:]]
+    runs = [last for way in Way for last in [run for run in earlier if run.way is way][-REMEMBERED:]]
     return {
         "way": decision.way,
         "numbers": asdict(decision.numbers),
         "seconds": round(decision.seconds, 3),
         "share": round(share, 6),
-        "earlier": [[one.way, one.seconds, *(getattr(one.numbers, name) for name in _KINDS)] for one in kept],
+        "earlier": [[run.way, run.seconds, *(getattr(run.numbers, name) for name in _KINDS)] for run in runs],
     }
 
 

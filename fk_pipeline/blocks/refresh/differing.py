@@ -35,29 +35,29 @@ def all_as_new(refresh: Refresh, rows: DataFrame) -> RowSet:
     return refresh.read.frames.planned(new, UNKNOWN)
 
 
-def differing(refresh: Refresh, wanted: ExpectedRows) -> RowSet:
+def differing(refresh: Refresh, expected: ExpectedRows) -> RowSet:
     """Returns the rows that differ from what is stored, and the keys of those that are gone, which are `s.DELETED`."""
-    is_one = wanted.keys is None and refresh.block.unit is Unit.GROUP and not refresh.block.by
-    if wanted.keys is None and not is_one:
-        return refresh.read.frames.cached(_by_spark(refresh, wanted.rows, refresh.read.read(refresh.table.name)), None)
-    expected = refresh.read.frames.cached(wanted.rows, None)
-    keys, columns = wanted.keys, wanted.columns
-    if keys is None and expected.at_most == 1:  # it stands in place of the only row
-        keys, columns = expected, (ROW,)
-    if keys is None:
+    is_one = expected.keys is None and refresh.block.unit is Unit.GROUP and not refresh.block.by
+    if expected.keys is None and not is_one:
         return refresh.read.frames.cached(
-            _by_spark(refresh, expected.frame, refresh.read.read(refresh.table.name)), None
+            _by_spark(refresh, expected.rows, refresh.read.read(refresh.table.name)), None
         )
+    cached = refresh.read.frames.cached(expected.rows, None)
+    keys, columns = expected.keys, expected.columns
+    if keys is None and cached.at_most == 1:  # it stands in place of the only row
+        keys, columns = cached, (ROW,)
+    if keys is None:
+        return refresh.read.frames.cached(_by_spark(refresh, cached.frame, refresh.read.read(refresh.table.name)), None)
     same = {column: column for column in columns}
-    needed = [*refresh.table.keys, s.HASH, *refresh.kept, *refresh.own.of_removed]
+    needed = [*refresh.table.keys, s.HASH, *refresh.hidden, *refresh.own.of_removed]
     is_some = keys.at_most and refresh.read.about(refresh.table.name).rows
     stored = refresh.read.exactly(refresh.table.name, keys, same, needed) if is_some else None
-    if expected.local is None or (stored is not None and stored.local is None):
+    if cached.local is None or (stored is not None and stored.local is None):
         before = refresh.read.read(refresh.table.name).limit(0) if stored is None else stored.frame
-        return refresh.read.frames.cached(_by_spark(refresh, expected.frame, before), None)
-    rows = _here(refresh, expected.local, None if stored is None else stored.local)
-    kinds = dict(refresh.table.columns) | {DECIDED: "STRING", s.DELETED: "BOOLEAN"}
-    return refresh.read.frames.held(rows, [(name, kinds[name]) for name in rows.column_names])
+        return refresh.read.frames.cached(_by_spark(refresh, cached.frame, before), None)
+    rows = _in_driver(refresh, cached.local, None if stored is None else stored.local)
+    dtypes = dict(refresh.table.columns) | {DECIDED: "STRING", s.DELETED: "BOOLEAN"}
+    return refresh.read.frames.held(rows, [(name, dtypes[name]) for name in rows.column_names])
 
 
 def _marks(refresh: Refresh) -> tuple[str, str]:
@@ -73,7 +73,7 @@ def unmatched(refresh: Refresh) -> str:
 
 def _by_spark(refresh: Refresh, expected: DataFrame, stored: DataFrame) -> DataFrame:
     """Returns the rows of `differing`, where these are many."""
-    keys, compared = [*refresh.table.keys], f"STRUCT({', '.join((s.HASH, *refresh.kept))})"
+    keys, compared = [*refresh.table.keys], f"STRUCT({', '.join((s.HASH, *refresh.hidden))})"
     names = [*map(quote, refresh.own.of_removed)]
     of_stored = [f"STRUCT({', '.join(names)}) AS {_REMOVED}"] if names else []
     before = stored.selectExpr(*map(quote, keys), f"{compared} AS {_BEFORE}", *of_stored)
@@ -86,9 +86,9 @@ def _by_spark(refresh: Refresh, expected: DataFrame, stored: DataFrame) -> DataF
     return both.where(differs).selectExpr("*", *made, *_marks(refresh)).drop(_BEFORE, _REMOVED)
 
 
-def _here(refresh: Refresh, expected: pa.Table, stored: pa.Table | None) -> pa.Table:
+def _in_driver(refresh: Refresh, expected: pa.Table, stored: pa.Table | None) -> pa.Table:
     """Returns the rows of `differing`, which are few; `stored`: None if there are none."""
-    keys, compared = [*refresh.table.keys], [s.HASH, *refresh.kept]
+    keys, compared = [*refresh.table.keys], [s.HASH, *refresh.hidden]
     stored = expected.slice(0, 0) if stored is None else stored
     places, decisions = list[int](), list[str]()
     before = dict(zip(_values(stored, keys), enumerate(_values(stored, compared)), strict=True))
@@ -100,10 +100,11 @@ def _here(refresh: Refresh, expected: pa.Table, stored: pa.Table | None) -> pa.T
     named = [*refresh.own.of_removed]
     gone = stored.select([*keys, *named]).take(pa.array([place for place, _ in before.values()], pa.int64()))
     rows = pa.concat_tables([expected.take(pa.array(places, pa.int64())), gone], promote_options="permissive")
-    rows = rows.cast(pa.schema([one.with_nullable(True) for one in expected.schema]))
+    rows = rows.cast(pa.schema([field.with_nullable(True) for field in expected.schema]))
     nulls = [None in values for values in _values(rows, named)] or [False] * len(rows)
     decisions = [
-        f"{UNMATCHED if one else ''}{of}" for one, of in zip(nulls, [*decisions, *[REMOVED] * len(gone)], strict=True)
+        f"{UNMATCHED if has_null else ''}{decision}"
+        for has_null, decision in zip(nulls, [*decisions, *[REMOVED] * len(gone)], strict=True)
     ]
     made = {
         DECIDED: pa.array(decisions, pa.string()),

@@ -30,11 +30,11 @@ def inexact_of(query: Query, rows: Mapping[str, DataFrame]) -> frozenset[str]:
         query: the query.
         rows: its inputs and its blocks, by name (`inexact`).
     """
-    known, found = set[tuple[str, str]](), frozenset[str]()
+    known, columns = set[tuple[str, str]](), frozenset[str]()
     for block in query.blocks:
-        found = inexact(block, rows, known)
-        known |= {(block.name, column) for column in found}
-    return found
+        columns = inexact(block, rows, known)
+        known |= {(block.name, column) for column in columns}
+    return columns
 
 
 def inexact(block: Block, rows: Mapping[str, DataFrame], known: Collection[tuple[str, str]] = ()) -> frozenset[str]:
@@ -49,15 +49,15 @@ def inexact(block: Block, rows: Mapping[str, DataFrame], known: Collection[tuple
         known: such columns of earlier blocks: (block, column).
     """
     if block.branches:
-        return frozenset().union(*(inexact(one, rows, known) for one in block.branches))
+        return frozenset().union(*(inexact(branch, rows, known) for branch in block.branches))
     made = {column: behind(block, column) for column in block.columns}
     calls = {column: _adding(parts) for column, parts in made.items()}
-    kinds = _types(block, rows, {_typed(call) for some in calls.values() for call in some})
+    dtypes = _types(block, rows, {_typed(call) for some in calls.values() for call in some})
 
     def is_inexact(column: str) -> bool:
         if any(not reads_in(block, _uncounted(part)).isdisjoint(known) for part in made[column]):
             return True
-        return any(kinds[_typed(call)] in (_AS_DOUBLE if call.name in MEANS else _FLOATING) for call in calls[column])
+        return any(dtypes[_typed(call)] in (_AS_DOUBLE if call.name in MEANS else _FLOATING) for call in calls[column])
 
     return frozenset(filter(is_inexact, block.columns))
 
@@ -78,9 +78,9 @@ def _types(block: Block, rows: Mapping[str, DataFrame], calls: Collection[str]) 
     over = " OVER ()" if block.unit is Unit.PARTITION else ""
     named = {_CALL.format(number): call for number, call in enumerate(calls)}
     more = {name: f"{call}{over}" for name, call in named.items()}
-    frames = {one.name: rows[one.relation] for one in block.aliases}
-    kinds = dict(sql_over(frames, lambda tables: block.of(tables, more)).dtypes)
-    return {call: kinds[name] for name, call in named.items()}
+    frames = {alias.name: rows[alias.relation] for alias in block.aliases}
+    dtypes = dict(sql_over(frames, lambda tables: block.of(tables, more)).dtypes)
+    return {call: dtypes[name] for name, call in named.items()}
 
 
 def _uncounted(part: exp.Expr) -> exp.Expr:

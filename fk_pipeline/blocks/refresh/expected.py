@@ -67,14 +67,14 @@ class Expected:
     @cached_property
     def passed(self) -> int:
         """How many rows of anchors are looked at because a condition moved."""
-        found = [rows for joins in self.joins_of_parts for rows in joins.tracing.passed]
-        return sum(rows.at_most if rows.at_most < UNKNOWN else rows.frame.count() for rows in found)
+        parts = [rows for joins in self.joins_of_parts for rows in joins.tracing.passed]
+        return sum(rows.at_most if rows.at_most < UNKNOWN else rows.frame.count() for rows in parts)
 
     @property
     def reached(self) -> int | None:
         """How many anchors the changes touch; None if that was not counted."""
-        found = self.anchors.at_most
-        return None if found >= UNKNOWN else max(0, found - self.passed)
+        number = self.anchors.at_most
+        return None if number >= UNKNOWN else max(0, number - self.passed)
 
     def whole(self) -> ExpectedRows:
         """Returns all rows of the block."""
@@ -92,7 +92,7 @@ class Expected:
 
     def _all(self) -> dict[str, DataFrame]:
         """Returns, per alias, all its rows."""
-        return {one.name: self.snapshot.rows(one.relation) for one in self.block.aliases}
+        return {alias.name: self.snapshot.rows(alias.relation) for alias in self.block.aliases}
 
     def changed_part(self) -> ExpectedRows:
         """Returns the rows of the anchors, groups or partitions that changes touch."""
@@ -115,34 +115,36 @@ class Expected:
 
     def _both(self) -> list[str]:
         """Returns the aliases of which rows of two versions are joined: the anchor, and those that changed."""
-        return [one.name for one in self.block.aliases if one.relation in self.changes or not one.parent]
+        return [alias.name for alias in self.block.aliases if alias.relation in self.changes or not alias.parent]
 
     def _by_branch(self) -> ExpectedRows:
         """Returns the joined rows of the anchors that changes touch, of each branch of a UNION ALL."""
-        rows, wanted = list[DataFrame](), self.anchors
+        rows, keys = list[DataFrame](), self.anchors
         for number, (anchors, joins) in self.touched.items():
             rows.append(self._branch(number, joins.frames(anchors)))
-        return ExpectedRows(self._united(rows), wanted, (PART,)) if rows else self._nothing(wanted)
+        return ExpectedRows(self._united(rows), keys, (PART,)) if rows else self._nothing(keys)
 
     @cached_property
     def touched(self) -> dict[int, tuple[RowSet, Joins]]:
         """Per branch of a UNION ALL with anchors that changes touch, these anchors, and its joins."""
         again = self.refresh.own.again()
-        found = {
+        branches = {
             number: (joins.tracing.anchors(again.get(joins.block.anchor.name)), joins)
             for number, joins in enumerate(self.joins_of_parts)
         }
-        return {number: (anchors, joins) for number, (anchors, joins) in found.items() if anchors.at_most}
+        return {number: (anchors, joins) for number, (anchors, joins) in branches.items() if anchors.at_most}
 
     def _branch(self, number: int, frames: Mapping[str, DataFrame]) -> DataFrame:
         """Returns the rows of a branch of a UNION ALL over some of its tables, with their hashes but that of values."""
-        branch, kinds = self.block.branches[number], dict(self.table.columns)
+        branch, dtypes = self.block.branches[number], dict(self.table.columns)
         more = columns_of_part(self.refresh.spec, self.refresh.tables, self.block, number, self.refresh.relations)
-        rows = sql_over({one.name: frames[one.name] for one in branch.aliases}, lambda tables: branch.of(tables, more))
+        rows = sql_over(
+            {alias.name: frames[alias.name] for alias in branch.aliases}, lambda tables: branch.of(tables, more)
+        )
         rows = with_row_hash(rows, PART, _anchor_of(rows), "FALSE")
         rows = with_row_hash(rows, ROW, row_key(rows, branch), "FALSE")
         columns = [
-            f"CAST({quote(name)} AS {kinds[name]}) AS {quote(name)}" if name in kinds else quote(name)
+            f"CAST({quote(name)} AS {dtypes[name]}) AS {quote(name)}" if name in dtypes else quote(name)
             for name in self.block.columns
         ]
         return rows.selectExpr(PART, ROW, *columns)
@@ -154,12 +156,12 @@ class Expected:
     def _by_group(self, anchors: RowSet) -> ExpectedRows:
         """Returns the groups, or partitions, of joined rows of anchors, then or now, computed from all their rows."""
         column = ROW if self.block.unit is Unit.GROUP else PART
-        keys = self._groups_here(anchors, column) or self._groups_of(anchors, column)
+        keys = self._groups_in_driver(anchors, column) or self._groups_of(anchors, column)
         if not keys.at_most:
             return self._nothing(keys)
         same = [f"{_TOUCHED}.{GROUP_VALUE.format(n)} <=> {sql}" for n, sql in enumerate(self.block.values)]
-        found = self.joins.of_groups(keys, self._most_groups()) if same else None
-        frames = (self._all() if found is None else found) | ({_TOUCHED: keys.frame} if same else {})
+        joined = self.joins.of_groups(keys, self._most_groups()) if same else None
+        frames = (self._all() if joined is None else joined) | ({_TOUCHED: keys.frame} if same else {})
 
         def sql(tables: Mapping[str, str]) -> str:
             of_touched = f"EXISTS (SELECT 1 FROM {tables.get(_TOUCHED)} AS {_TOUCHED} WHERE {' AND '.join(same)})"
@@ -183,14 +185,14 @@ class Expected:
             with_row_hash(joined.distinct(), column, group_values(self.block), "FALSE"), None
         )
 
-    def _groups_here(self, anchors: RowSet, column: str) -> RowSet | None:
+    def _groups_in_driver(self, anchors: RowSet, column: str) -> RowSet | None:
         """Returns the same, and perhaps others, where they are columns of the anchor; None if Spark must find them."""
         by = self.block.grouped_by(self.block.anchor.name)
         if not by or len(by) < len(self.block.by):
             return None
         rows = self.joins.rows_of(anchors, [self.block.anchor.name]).local
         relation = self.refresh.relations[self.block.anchor.relation].table
-        own = {name.lower(): (name, kind) for name, kind in relation.columns}
+        own = {name.lower(): (name, dtype) for name, dtype in relation.columns}
         if rows is None or not all(is_compared_as_stored(own[name][1].upper()) for name in by.values()):
             return None
         columns = [own[name][0] for name in by.values()]
@@ -201,8 +203,8 @@ class Expected:
             hashes = pa.array(row_digests(values, values.column_names), pa.binary())
         except LeftToSpark:
             return None
-        kinds = [(GROUP_VALUE.format(number), own[name][1]) for number, name in by.items()]
-        return self.read.frames.held(values.append_column(column, hashes), [*kinds, (column, "BINARY")])
+        dtypes = [(GROUP_VALUE.format(number), own[name][1]) for number, name in by.items()]
+        return self.read.frames.held(values.append_column(column, hashes), [*dtypes, (column, "BINARY")])
 
     @cached_property
     def anchors(self) -> RowSet:

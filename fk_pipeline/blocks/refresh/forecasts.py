@@ -93,8 +93,8 @@ class _Ahead:
             return Forecast(way, True, why, changed, predicted(way, numbers, earlier) if is_known else None)
         if changed is None:
             return Forecast(Way.REFRESH, False, "how much changed is not known before", None, None)
-        found = decide(numbers, earlier, may_be_whole=self.spec.refresh != "incremental")
-        return Forecast(found.way, found.way is Way.WHOLE, found.why, changed, found.seconds)
+        decision = decide(numbers, earlier, may_be_whole=self.spec.refresh != "incremental")
+        return Forecast(decision.way, decision.way is Way.WHOLE, decision.why, changed, decision.seconds)
 
     def _clock(self, block: Block, facts: Mapping[str, Any]) -> str | None:
         """Returns what the last commit says of the clock of a block; empty if nothing; None if it has no clock.
@@ -152,4 +152,4 @@ class _Ahead:
         if clock == "":
             return CLOCK_UNKNOWN
         why = (why_another(name, then[name], after) or why_lost(name, then[name], after) for name, after in now.items())
-        return next((one + refused for one in why if one), "")
+        return next((reason + refused for reason in why if reason), "")

@@ -37,7 +37,7 @@ class Joins:
     def frames(self, anchors: RowSet, both: Collection[str] = ()) -> dict[str, DataFrame]:
         """Returns, per alias, its rows now, of the anchor only those given; and then, of the aliases in `both`.
 
-        Of a table that is joined to few rows, only those are read that these rows ask for, then or now.
+        Of a table that is joined to few rows, only the rows that match them, then or now, are read.
         """
         return self._joined_to(self.rows_of(anchors, both), both)
 
@@ -52,16 +52,16 @@ class Joins:
 
     def _joined_to(self, anchors: RowSet, both: Collection[str] = ()) -> dict[str, DataFrame]:
         """Returns, per alias, its rows that rows of the anchor may be joined to; and these."""
-        few = {self.block.anchor.name: anchors}
+        small = {self.block.anchor.name: anchors}
         frames = {self.block.anchor.name: anchors.frame}
-        for one in self.block.aliases[1:]:
-            of = self._versions if one.name in both else self.snapshot
-            wanted, columns = self._looked_up_by(one, few.get(one.parent))
-            if wanted is None or wanted.at_most > self.read.limits.in_driver:
-                frames[one.name] = of.rows(one.relation)
+        for alias in self.block.aliases[1:]:
+            of = self._versions if alias.name in both else self.snapshot
+            values, columns = self._looked_up_by(alias, small.get(alias.parent))
+            if values is None or values.at_most > self.read.limits.in_driver:
+                frames[alias.name] = of.rows(alias.relation)
             else:
-                few[one.name] = of.with_keys(one.relation, wanted, columns)
-                frames[one.name] = few[one.name].frame
+                small[alias.name] = of.with_keys(alias.relation, values, columns)
+                frames[alias.name] = small[alias.name].frame
         return frames
 
     def of_groups(self, touched: RowSet, groups: int) -> dict[str, DataFrame] | None:
@@ -81,37 +81,37 @@ class Joins:
         values = touched.local.select([*names.values()]) if touched.local is not None else None
         if values is None or any(column.null_count for column in values.columns):
             return None
-        kinds = {of: dict(own.values())[name] for name, of in names.items()}
+        dtypes = {of: dict(own.values())[name] for name, of in names.items()}
         if self.block.near is not None:
             values = self._near(values, touched.local, self.block.near)
-            names, kinds = names | {self.block.near.column: NEAR}, kinds | {NEAR: "BIGINT"}
-        wanted = self.read.frames.held(distinct([values], [*kinds]), [*kinds.items()])
-        found = self.snapshot.with_keys(alias.relation, wanted, names)
+            names, dtypes = names | {self.block.near.column: NEAR}, dtypes | {NEAR: "BIGINT"}
+        keys = self.read.frames.held(distinct([values], [*dtypes]), [*dtypes.items()])
+        rows = self.snapshot.with_keys(alias.relation, keys, names)
         if alias is self.block.anchor:
-            return self._joined_to(found)
-        return self.frames(self.tracing.keys_of(self.tracing.traced(alias, [found])))
+            return self._joined_to(rows)
+        return self.frames(self.tracing.keys_of(self.tracing.traced(alias, [rows])))
 
     @staticmethod
     def _near(values: pa.Table, touched: pa.Table, near: NearNumbers) -> pa.Table:
         """Returns values of groups, each with every number with which rows of the group may lie."""
         first = touched[GROUP_VALUE.format(near.value)]
         numbers = [pc.add(first, pa.scalar(near.step * place, pa.int64())) for place in range(near.count)]
-        return pa.concat_tables([values.append_column(NEAR, one) for one in numbers])
+        return pa.concat_tables([values.append_column(NEAR, column) for column in numbers])
 
     def _alias_of_groups(self, touched: RowSet) -> Alias | None:
         """Returns the table by whose columns rows of groups are looked up; None if there is none."""
         if touched.local is None:
             return None
-        for one in self.block.aliases:
-            by, own = self.block.grouped_by(one.name), self.lookups.columns(one.relation)
-            keys = {key.lower() for key in self.snapshot.relations[one.relation].keys}
-            is_near = self.block.near is not None and one is self.block.anchor
-            if not (by or is_near) or one.is_single or any(step.may_match_none for step in self.block.steps(one)):
+        for alias in self.block.aliases:
+            by, own = self.block.grouped_by(alias.name), self.lookups.columns(alias.relation)
+            keys = {key.lower() for key in self.snapshot.relations[alias.relation].keys}
+            is_near = self.block.near is not None and alias is self.block.anchor
+            if not (by or is_near) or alias.is_single or any(step.may_match_none for step in self.block.steps(alias)):
                 continue
             if not all(is_compared_as_stored(own[name][1]) for name in by.values()):
                 continue
-            if one is self.block.anchor or {*by.values()} & keys or len(by) == len(self.block.by):
-                return one if self.snapshot.is_looked_up(one.relation) else None
+            if alias is self.block.anchor or {*by.values()} & keys or len(by) == len(self.block.by):
+                return alias if self.snapshot.is_looked_up(alias.relation) else None
         return None
 
     def _looked_up_by(self, alias: Alias, parent: RowSet | None) -> tuple[RowSet | None, dict[str, str]]:

@@ -54,22 +54,24 @@ def why_unclear(spec: Refreshed, snapshot: Snapshot, name: str, changed: Changes
     Raises:
         StageError: rows of a table of others have the same key now, or none.
     """
-    asked, keys = changed.asked, [*snapshot.relations[name].keys]
-    if asked is None:
+    to_check, keys = changed.to_check, [*snapshot.relations[name].keys]
+    if to_check is None:
         return ""
-    asked = _one_zero(asked)
-    whole = asked.filter(pc.invert(_null(asked, keys)))
-    _refuse(spec, snapshot, name, asked.filter(pc.and_(_null(asked, keys), asked[IS])).select(keys), "a null in it")
+    to_check = _one_zero(to_check)
+    whole = to_check.filter(pc.invert(_null(to_check, keys)))
+    _refuse(
+        spec, snapshot, name, to_check.filter(pc.and_(_null(to_check, keys), to_check[IS])).select(keys), "a null in it"
+    )
     if len(whole):
         rows = _some_keys(snapshot, name, whole.select(keys))
         if rows is None:  # a check of the result looks at all keys
             return ""
-        there = _refuse_shared(spec, snapshot, name, rows.cast(whole.select(keys).schema)).select(keys)
-        there = whole.join(there, keys, join_type="left semi")
-        both = len(there.filter(there[IS]))
-        if both < len(there) or both < len(whole.filter(whole[IS])):
+        present = _refuse_shared(spec, snapshot, name, rows.cast(whole.select(keys).schema)).select(keys)
+        present = whole.join(present, keys, join_type="left semi")
+        both = len(present.filter(present[IS]))
+        if both < len(present) or both < len(whole.filter(whole[IS])):
             return f"rows of {name} shared a key in a version between"
-    if len(whole) < len(asked) or pc.any(pc.not_equal(asked[MORE], 0)).as_py():
+    if len(whole) < len(to_check) or pc.any(pc.not_equal(to_check[MORE], 0)).as_py():
         return f"rows of {name} shared a key in a version between"
     return ""
 
@@ -92,12 +94,12 @@ def _some_keys(snapshot: Snapshot, name: str, keys: pa.Table) -> pa.Table | None
     if len(keys) > snapshot.reader.limits.in_driver:
         return _all_keys(snapshot, name)
     own, relation = {key: key for key in keys.column_names}, snapshot.relations[name]
-    kinds = dict(relation.table.columns)
-    held = snapshot.reader.frames.held(keys, [(key, kinds[key]) for key in own])
-    found = snapshot.reader.exactly(name, held, own)
-    if found.local is not None and relation.stored:
-        return found.local.select([*own])
-    return relation.view(found.frame).select(*map(quote, own)).toArrow()
+    dtypes = dict(relation.table.columns)
+    held = snapshot.reader.frames.held(keys, [(key, dtypes[key]) for key in own])
+    rows = snapshot.reader.exactly(name, held, own)
+    if rows.local is not None and relation.stored:
+        return rows.local.select([*own])
+    return relation.view(rows.frame).select(*map(quote, own)).toArrow()
 
 
 def _all_keys(snapshot: Snapshot, name: str) -> pa.Table | None:
@@ -109,8 +111,8 @@ def _all_keys(snapshot: Snapshot, name: str) -> pa.Table | None:
     if table is None or table.version() != snapshot.versions[name]:
         return None
     try:
-        here = HereTable.of(stored.logs, place, stored.sizes)
-        return None if here is None or here.rows > _MOST_ROWS else here.read(Wanted(relation.keys))
+        local = HereTable.of(stored.logs, place, stored.sizes)
+        return None if local is None or local.rows > _MOST_ROWS else local.read(Wanted(relation.keys))
     except LeftToSpark:
         return None
 
@@ -122,7 +124,9 @@ def _refuse_shared(spec: Refreshed, snapshot: Snapshot, name: str, rows: pa.Tabl
         _refuse(spec, snapshot, name, rows.filter(_null(rows, keys)), "a null in it")
     counted = rows.group_by(keys).aggregate([([], "count_all")])
     if len(counted) < len(rows):
-        counted = counted.rename_columns([_NUMBER if one == "count_all" else one for one in counted.column_names])
+        counted = counted.rename_columns(
+            [_NUMBER if column == "count_all" else column for column in counted.column_names]
+        )
         shared = counted.filter(pc.greater(counted[_NUMBER], 1))
         _refuse(spec, snapshot, name, shared.select(keys), "more than one row")
     return counted
@@ -138,9 +142,9 @@ def _refuse(spec: Refreshed, snapshot: Snapshot, name: str, keys: pa.Table, has:
         for row in keys.slice(0, _SHOWN).to_pylist()
     ]
     secret = any(map(side.is_sensitive, keys.column_names))
-    told = "" if secret else f": {'; '.join(shown)}{'; ...' if len(keys) > _SHOWN else ''}"
+    examples = "" if secret else f": {'; '.join(shown)}{'; ...' if len(keys) > _SHOWN else ''}"
     raise StageError(
-        f"the key of {name} ({declared}) does not identify its rows: {len(keys):,} with {has}{told}",
+        f"the key of {name} ({declared}) does not identify its rows: {len(keys):,} with {has}{examples}",
         where=f"{snapshot.places[name]}, version {snapshot.versions[name]}",
         why="a refresh tells the rows of an input apart by its key, which is unique and never null",
         fix=f"correct the table and run again; or name at inputs.{name}.key in {spec.file} columns that identify a row",

@@ -27,11 +27,11 @@ class Lookups:
 
     def alias(self, name: str) -> Alias:
         """Returns a table of the FROM by its alias."""
-        return next(one for one in self.block.aliases if one.name == name)
+        return next(alias for alias in self.block.aliases if alias.name == name)
 
     def columns(self, relation: str) -> dict[str, tuple[str, str]]:
         """Returns the name and type of each column of a relation, by its name in lower case."""
-        return {name.lower(): (name, kind.upper()) for name, kind in self.snapshot.relations[relation].table.columns}
+        return {name.lower(): (name, dtype.upper()) for name, dtype in self.snapshot.relations[relation].table.columns}
 
     def anchor_columns(self) -> dict[str, str]:
         """Returns, per key column of the anchor, its name among anchors."""
@@ -44,9 +44,9 @@ class Lookups:
 
         Columns whose values Spark compares otherwise than they are stored, or of two types, are left out.
         """
-        own, its = (self.columns(one.relation) for one in (alias, self.alias(alias.parent)))
-        pairs = ((own[one], its[other]) for one, other in alias.equal)
-        return {name: of for (name, kind), (of, other) in pairs if kind == other and is_compared_as_stored(kind)}
+        own, its = (self.columns(table.relation) for table in (alias, self.alias(alias.parent)))
+        pairs = ((own[column], its[other]) for column, other in alias.equal)
+        return {name: of for (name, dtype), (of, other) in pairs if dtype == other and is_compared_as_stored(dtype)}
 
     def values_by(
         self, rows: Sequence[RowSet], of: str, names: dict[str, str], near: NearMatch | None, numbers: Sequence[int]
@@ -67,9 +67,9 @@ class Lookups:
 
     def _with_near(self, rows: RowSet, column: str, numbers: Sequence[int]) -> RowSet:
         """Returns values, each once per number that is added to that in a column; those without one not at all."""
-        kinds = [(field.name, field.dataType.simpleString()) for field in rows.frame.schema.fields]
+        dtypes = [(field.name, field.dataType.simpleString()) for field in rows.frame.schema.fields]
         if rows.local is None:
-            others = [quote(name) for name, _ in kinds if name != column]
+            others = [quote(name) for name, _ in dtypes if name != column]
             added = (
                 f"EXPLODE(ARRAY({', '.join(f'{quote(column)} + {number}L' for number in numbers)})) AS {quote(column)}"
             )
@@ -78,15 +78,15 @@ class Lookups:
         place = rows.local.column_names.index(column)
         local = rows.local.filter(pc.is_valid(rows.local[column]))
         near_rows = [
-            local.set_column(place, column, pc.add(local[column], pa.scalar(one, pa.int64()))) for one in numbers
+            local.set_column(place, column, pc.add(local[column], pa.scalar(number, pa.int64()))) for number in numbers
         ]
-        return self.read.frames.held(distinct(near_rows, [*dict(kinds)]), kinds)
+        return self.read.frames.held(distinct(near_rows, [*dict(dtypes)]), dtypes)
 
     def _distinct(self, some: Sequence[RowSet], of: str, names: list[str]) -> RowSet:
         """Returns the values of some columns of rows of an alias, each once."""
         names = [*dict.fromkeys(names)]
-        local, kinds = local_rows(some), dict(self.columns(self.alias(of).relation).values())
+        local, dtypes = local_rows(some), dict(self.columns(self.alias(of).relation).values())
         if local is not None:
-            return self.read.frames.held(distinct(local, names), [(name, kinds[name]) for name in names])
+            return self.read.frames.held(distinct(local, names), [(name, dtypes[name]) for name in names])
         both = reduce(DataFrame.union, (rows.frame.select(*map(quote, names)) for rows in some))
         return self.read.frames.cached(both.distinct(), None)

@@ -33,7 +33,7 @@ def passed_range(condition: str, table: str, single: str, old: DataFrame, new: D
         return ""
     ranges = []
     for bound in bounds:
-        ends = [_value(one, bound) for one in (old, new)]
+        ends = [_value(row, bound) for row in (old, new)]
         if None in ends:
             return ""
         low, high = (f"{how}({', '.join(map(str, ends))})" for how in ("LEAST", "GREATEST"))
@@ -50,7 +50,7 @@ def _compared(tree: exp.Expr, single: str) -> tuple[exp.Column | None, Sequence[
     else:
         sides = []
     for value, bounds in sides:
-        read = {column.table for one in bounds for column in one.find_all(exp.Column)}
+        read = {column.table for bound in bounds for column in bound.find_all(exp.Column)}
         if isinstance(value, exp.Column) and value.table != single and read == {single}:
             return value, bounds
     return None, ()
@@ -65,14 +65,14 @@ def _value(row: DataFrame, bound: exp.Expr) -> str | None:
     for column in bare.find_all(exp.Column):
         column.set("table", None)
     sql = bare.sql(DIALECT)
-    kind = row.selectExpr(f"{sql} AS bound").schema["bound"].dataType
-    if isinstance(kind, T.DateType):
+    dtype = row.selectExpr(f"{sql} AS bound").schema["bound"].dataType
+    if isinstance(dtype, T.DateType):
         number, text = f"UNIX_DATE({sql})", "DATE_FROM_UNIX_DATE(CAST({} AS INT))"
-    elif isinstance(kind, T.TimestampType):
+    elif isinstance(dtype, T.TimestampType):
         number, text = f"UNIX_MICROS({sql})", "TIMESTAMP_MICROS({})"
-    elif isinstance(kind, T.IntegralType):
-        number, text = sql, f"CAST({{}} AS {kind.simpleString()})"
+    elif isinstance(dtype, T.IntegralType):
+        number, text = sql, f"CAST({{}} AS {dtype.simpleString()})"
     else:
         return None
-    [found] = row.selectExpr(f"CAST({number} AS BIGINT) AS bound").collect()
-    return None if found["bound"] is None else text.format(f"{found['bound']}L")
+    [computed] = row.selectExpr(f"CAST({number} AS BIGINT) AS bound").collect()
+    return None if computed["bound"] is None else text.format(f"{computed['bound']}L")

@@ -75,7 +75,7 @@ class Refresh:
         self.relations = relations(spec, {name: self.tables[name] for name in tables}, self.block)
         self.now: dict[str, Seen | None] = {name: read.seen(name) for name in self.block.relations}
         self.facts = read.about(self.block.name).metadata
-        self.then = {name: seen_then(self.facts, name, found) for name, found in self.now.items()}
+        self.then = {name: seen_then(self.facts, name, seen) for name, seen in self.now.items()}
         self.session = read.read(self.block.name).sparkSession
         self.more = more_columns(spec, self.tables, self.block, self.relations)
 
@@ -89,12 +89,12 @@ class Refresh:
         """What the block reads, at the newest versions."""
         places = {name: seen.location for name, seen in self.now.items() if seen is not None}
         at = {name: ABSENT if seen is None else seen.version for name, seen in self.now.items()}
-        found = Snapshot(self.session, self.relations, places, at, self.read.limits.sizes)
-        self.read.frames.on_release(found.reader.release)
-        return found
+        snapshot = Snapshot(self.session, self.relations, places, at, self.read.limits.sizes)
+        self.read.frames.on_release(snapshot.reader.release)
+        return snapshot
 
     @property
-    def kept(self) -> dict[str, str]:
+    def hidden(self) -> dict[str, str]:
         """The hidden columns of groups that are kept by arithmetic: name and SQL."""
         return {} if self.sums is None else self.sums.numbers(dict(self.table.columns))
 

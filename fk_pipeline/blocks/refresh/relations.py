@@ -55,31 +55,31 @@ class TableRead:
     @property
     def is_comparable(self) -> bool:
         """Whether two keys are equal if, and only if, they are stored alike."""
-        kinds = dict(self.table.columns)
-        return all(is_compared_as_stored(kinds[key].upper()) for key in self.keys)
+        dtypes = dict(self.table.columns)
+        return all(is_compared_as_stored(dtypes[key].upper()) for key in self.keys)
 
 
 def relations(spec: Refreshed, own: Mapping[str, Table], block: Block) -> dict[str, TableRead]:
     """Returns what a block reads, by name; `own` are the tables of the pipeline among it, such as earlier blocks."""
-    found = {}
+    by_name = {}
     for name in block.relations:
         if name in own:
             table = own[name]
-            wanted = {*table.keys, *(column for column in table.names if column.lower() in _read(block, name))}
-            columns = tuple(one for one in table.columns if one[0] in wanted)
+            names = {*table.keys, *(column for column in table.names if column.lower() in _read(block, name))}
+            columns = tuple(column for column in table.columns if column[0] in names)
             read = Table(name, columns, skip_by=table.skip_by, keys=table.keys, sensitive=table.sensitive)
-            found[name] = TableRead(read, _same, True, is_state=s.OWNER in table.names)
+            by_name[name] = TableRead(read, _same, True, is_state=s.OWNER in table.names)
         elif name in spec.clocks:
-            wanted = {CLOCK, *_read(block, name)}
-            columns = typed_columns([column for column in spec.inputs[name].columns if column.name in wanted])
-            found[name] = TableRead(Table(name, columns, keys=(CLOCK,)), _same, False, is_clock=True)
+            names = {CLOCK, *_read(block, name)}
+            columns = typed_columns([column for column in spec.inputs[name].columns if column.name in names])
+            by_name[name] = TableRead(Table(name, columns, keys=(CLOCK,)), _same, False, is_clock=True)
         else:
-            found[name] = _input(spec, name)
-    return found
+            by_name[name] = _input(spec, name)
+    return by_name
 
 
 def _read(block: Block, relation: str) -> set[str]:
-    return {column for one in block.aliases if one.relation == relation for column in columns_of(block, one.name)}
+    return {column for alias in block.aliases if alias.relation == relation for column in columns_of(block, alias.name)}
 
 
 def _same(rows: DataFrame) -> DataFrame:
@@ -106,7 +106,7 @@ class Snapshot:
     def __init__(
         self,
         session: SparkSession,
-        found: Mapping[str, TableRead],
+        relations: Mapping[str, TableRead],
         places: Mapping[str, str],
         versions: Mapping[str, int],
         sizes: Sizes,
@@ -115,14 +115,14 @@ class Snapshot:
 
         Args:
             session: the Spark session.
-            found: the relations by name.
+            relations: the relations by name.
             places: the path or URI of the table of each.
             versions: the version of each; `ABSENT` of one that has no table.
             sizes: the sizes at which rows are found in another way.
         """
         stored = StoredTables(session, "", places, sizes)
-        self.relations, self.session, self.places, self.versions = found, session, places, versions
-        self.reader = TableReader(stored, [one.table for one in found.values()])
+        self.relations, self.session, self.places, self.versions = relations, session, places, versions
+        self.reader = TableReader(stored, [relation.table for relation in relations.values()])
         self.reader.versions |= versions
         self._known: dict[str, tuple[pa.Table, pa.Table]] = {}
 
@@ -154,10 +154,10 @@ class Snapshot:
             return self.reader.frames.cached(
                 self.rows(name).join(keys_as(keys.frame, columns), [*columns], "left_semi"), None
             )
-        found = self._known_with_keys(name, keys, columns) or self.reader.exactly(name, keys, columns)
-        if found.local is not None:
-            self.knows(name, found.local, found.local)
-        return found
+        rows = self._known_with_keys(name, keys, columns) or self.reader.exactly(name, keys, columns)
+        if rows.local is not None:
+            self.knows(name, rows.local, rows.local)
+        return rows
 
     def shown(self, name: str, version: int) -> pa.Table:
         """Returns what a clock shows at a version: one row; none if it was not there."""
@@ -171,24 +171,26 @@ class Snapshot:
         by, rows = [*relation.keys], rows.select(relation.table.names)
         known, keys = self._known.get(name, (rows.slice(0, 0), rows.select(by).slice(0, 0)))
         known = pa.concat_tables([known, lacking(rows, known.select(by)).cast(known.schema)]).combine_chunks()
-        keys = pa.concat_tables([keys, *(one.select(by).cast(keys.schema) for one in (rows, others))])
+        keys = pa.concat_tables([keys, *(table.select(by).cast(keys.schema) for table in (rows, others))])
         self._known[name] = known, distinct([keys], by)
 
     def _known_with_keys(self, name: str, keys: RowSet, columns: Mapping[str, str]) -> RowSet | None:
-        """Returns the rows of `with_keys`, where only those are looked up that are not known; None if none are."""
+        """Returns what `with_keys` does, and looks up only keys that are not known; None if no key is known."""
         relation = self.relations[name]
         if name not in self._known or keys.local is None or {*columns} != {*relation.keys}:
             return None
-        (known, known_keys), kinds = self._known[name], dict(relation.table.columns)
-        asked = renamed(keys.local, columns)
-        rest, parts = lacking(asked, known_keys), [having(known, asked)]
+        (known, known_keys), dtypes = self._known[name], dict(relation.table.columns)
+        requested = renamed(keys.local, columns)
+        rest, parts = lacking(requested, known_keys), [having(known, requested)]
         if len(rest):
-            held = self.reader.frames.held(rest, [(key, kinds[key]) for key in columns])
-            found = self.reader.exactly(name, held, {key: key for key in columns})
-            if found.local is None:  # many, and found by Spark: the known ones are added
-                here = self.held(name, parts[0]).frame
-                return self.reader.frames.cached(here.unionByName(found.frame.select(*map(quote, here.columns))), None)
-            parts.append(found.local.select(known.column_names).cast(known.schema))
+            held = self.reader.frames.held(rest, [(key, dtypes[key]) for key in columns])
+            rows = self.reader.exactly(name, held, {key: key for key in columns})
+            if rows.local is None:  # many, and found by Spark: the known ones are added
+                known_rows = self.held(name, parts[0]).frame
+                return self.reader.frames.cached(
+                    known_rows.unionByName(rows.frame.select(*map(quote, known_rows.columns))), None
+                )
+            parts.append(rows.local.select(known.column_names).cast(known.schema))
         return self.held(name, pa.concat_tables(parts).combine_chunks())
 
     def held(self, name: str, rows: pa.Table, *more: tuple[str, str]) -> RowSet:
@@ -203,12 +205,12 @@ class Snapshot:
 
     def is_looked_up(self, name: str) -> bool:
         """Returns whether it is worth to look up rows of a relation by few keys, rather than to read it."""
-        here = self.reader.warehouse.reads_in_the_driver
-        return self.relations[name].stored and (here or self.number(name) > self.reader.limits.in_driver)
+        in_driver = self.reader.warehouse.reads_in_the_driver
+        return self.relations[name].stored and (in_driver or self.number(name) > self.reader.limits.in_driver)
 
 
 def more_columns(
-    spec: Refreshed, tables: Mapping[str, Table], block: Block, found: Mapping[str, TableRead]
+    spec: Refreshed, tables: Mapping[str, Table], block: Block, relations: Mapping[str, TableRead]
 ) -> dict[str, str]:
     """Returns the columns by which rows of a block are told apart, and found again: name and SQL over joined rows."""
     if block.branches:
@@ -219,8 +221,8 @@ def more_columns(
     anchors = anchor_columns(spec, tables, block)
     keys = {name: f"{quote(block.anchor.name)}.{quote(key)}" for name, key in anchors.items()}
     hashed = ROW in tables[block.name].names
-    others = [one for one in block.aliases[1:] if not one.is_single and one.how != "ANTI"]
-    parts = [(one.name, key) for one in others for key in found[one.relation].keys] if hashed else []
+    others = [alias for alias in block.aliases[1:] if not alias.is_single and alias.how != "ANTI"]
+    parts = [(alias.name, key) for alias in others for key in relations[alias.relation].keys] if hashed else []
     apart = [*(f"{quote(of)}.{quote(key)}" for of, key in parts), *block.positions]
     keys |= {KEY_PART.format(number): sql for number, sql in enumerate(apart)}
     return keys if block.unit is Unit.ROW else keys | values
@@ -229,12 +231,12 @@ def more_columns(
 def row_key(rows: DataFrame, block: Block) -> list[str]:
     """Returns the columns, of rows with `more_columns`, whose hash tells the rows of a block apart."""
     own = (GROUP_VALUE,) if block.unit is Unit.GROUP else (BRANCH, ANCHOR, KEY_PART)
-    return [name for name in rows.columns if name.startswith(tuple(one.format("") for one in own))]
+    return [name for name in rows.columns if name.startswith(tuple(prefix.format("") for prefix in own))]
 
 
 def columns_of_part(
-    spec: Refreshed, tables: Mapping[str, Table], block: Block, place: int, found: Mapping[str, TableRead]
+    spec: Refreshed, tables: Mapping[str, Table], block: Block, place: int, relations: Mapping[str, TableRead]
 ) -> dict[str, str]:
     """Returns `more_columns` of a part of a block, by its place, from 0; of a branch of a UNION ALL its number, too."""
     number = {BRANCH: str(place)} if block.branches else {}
-    return number | more_columns(spec, tables, block.parts[place], found)
+    return number | more_columns(spec, tables, block.parts[place], relations)

@@ -51,5 +51,5 @@ def lost(name: str, then: Seen) -> str:
 
 def seen_then(facts: Mapping[str, Any], name: str, now: Seen | None) -> Seen | None:
     """Returns the version of a relation that facts name, where the relation is now."""
-    found = (facts.get(VERSIONS) or {}).get(name)
-    return None if found is None else Seen("" if now is None else now.location, str(found[0]), int(found[1]))
+    version = (facts.get(VERSIONS) or {}).get(name)
+    return None if version is None else Seen("" if now is None else now.location, str(version[0]), int(version[1]))

@@ -45,10 +45,10 @@ def refreshed(refresh: Refresh) -> list[Effect]:
         refuse_shared_keys(refresh.spec, refresh.snapshot, refresh.moved)
     is_large = bool(chosen.why) and chosen.decision.numbers.read > refresh.read.limits.sizes.small_rows
     with for_many(refresh.session) if is_large else nullcontext():
-        wanted = chosen.expected.whole() if chosen.why else chosen.expected.changed_part()
-        wanted = replace(wanted, rows=refresh.own.expected(wanted.rows))
+        expected = chosen.expected.whole() if chosen.why else chosen.expected.changed_part()
+        expected = replace(expected, rows=refresh.own.expected(expected.rows))
         facts = {**_facts(refresh), **refresh.own.facts(), COSTS: chosen.facts()}
-        return [_report(refresh, chosen), _upsert(refresh, wanted, facts)]
+        return [_report(refresh, chosen), _upsert(refresh, expected, facts)]
 
 
 def _report(refresh: Refresh, chosen: Chosen) -> Report:
@@ -60,17 +60,19 @@ def _report(refresh: Refresh, chosen: Chosen) -> Report:
     return Report(notes=notes, strategy=strategy_of(chosen.decision))
 
 
-def _upsert(refresh: Refresh, wanted: ExpectedRows, facts: dict[str, Any]) -> Upsert:
+def _upsert(refresh: Refresh, expected: ExpectedRows, facts: dict[str, Any]) -> Upsert:
     """Returns the effect that writes the rows which differ from what is stored, with the versions."""
     is_first, counts = not refresh.read.about(refresh.table.name).rows, refresh.own.counts
     first = f"CONCAT({unmatched(refresh)}, '{ADDED}')" if is_first else ""
     new = (ADDED, f"{UNMATCHED}{ADDED}")
-    counted = CountBy(s.BATCH, DECIDED, lambda one: counts.get(one, one), stored=s.BATCH, first=first, new=new)
-    if is_first and wanted.keys is None:  # they are written as they are computed, and counted in the table
-        anchors = sum(refresh.snapshot.number(one.anchor.relation) for one in refresh.block.parts)
-        rows = all_as_new(refresh, wanted.rows).bounded(max(refresh.read.limits.in_driver + 1, anchors))
+    counted = CountBy(
+        s.BATCH, DECIDED, lambda decision: counts.get(decision, decision), stored=s.BATCH, first=first, new=new
+    )
+    if is_first and expected.keys is None:  # they are written as they are computed, and counted in the table
+        anchors = sum(refresh.snapshot.number(part.anchor.relation) for part in refresh.block.parts)
+        rows = all_as_new(refresh, expected.rows).bounded(max(refresh.read.limits.in_driver + 1, anchors))
     else:
-        rows = refresh.own.settled(differing(refresh, wanted))
+        rows = refresh.own.settled(differing(refresh, expected))
     return Upsert(refresh.table.name, rows, s.DELETED, counted, facts, always=True)
 
 
@@ -81,8 +83,8 @@ def _facts(refresh: Refresh) -> dict[str, Any]:
     for name, seen in refresh.now.items():
         own = {name: [] if seen is None else [(seen.id, seen.version)]}
         of_inputs = own if name in refresh.spec.inputs else standing_for(refresh.read.about(name).metadata)
-        for one, some in of_inputs.items():
-            stands.setdefault(one, set()).update(some)
+        for source, some in of_inputs.items():
+            stands.setdefault(source, set()).update(some)
     return {VERSIONS: versions, STANDS_FOR: {name: sorted(some) for name, some in stands.items()}}
 
 

@@ -56,20 +56,20 @@ class Sums:
 
     def numbers(self, types: Mapping[str, str]) -> dict[str, str]:
         """Returns the hidden columns: name and SQL of an aggregate over the joined rows of a group."""
-        found = {ROWS: "COUNT(*)"}
+        columns = {ROWS: "COUNT(*)"}
         for number, argument in enumerate(self.arguments):
-            found[COUNT.format(number)] = f"COUNT({argument})"
+            columns[COUNT.format(number)] = f"COUNT({argument})"
             if number in self.summed:
                 name = SUM.format(number)
-                found[name] = f"CAST(COALESCE(SUM({argument}), 0) AS {types[name]})"
-        return found
+                columns[name] = f"CAST(COALESCE(SUM({argument}), 0) AS {types[name]})"
+        return columns
 
     def values(self, types: Mapping[str, str]) -> dict[str, str]:
         """Returns SQL of each column of the SELECT over the hidden columns and those of the group."""
 
-        def shown(found: re.Match[str]) -> str:
-            number = int(found[2])
-            return _mean(number, types) if found[1] == "mean" else _sum(number)
+        def shown(match: re.Match[str]) -> str:
+            number = int(match[2])
+            return _mean(number, types) if match[1] == "mean" else _sum(number)
 
         return {name: _HIDDEN.sub(shown, sql) for name, sql in self.outputs.items()}
 
@@ -88,8 +88,8 @@ def _mean(number: int, types: Mapping[str, str]) -> str:
 
     The division has no rest. A plain one is rounded, and rounded again by the cast to the type of the average.
     """
-    count, total, kind = COUNT.format(number), SUM.format(number), types[MEAN.format(number)]
-    sized = _DECIMAL.fullmatch(kind.upper())
+    count, total, dtype = COUNT.format(number), SUM.format(number), types[MEAN.format(number)]
+    sized = _DECIMAL.fullmatch(dtype.upper())
     if sized is None:
         return f"IF({count} = 0, NULL, CAST({total} AS DOUBLE) / {count})"
     scale = int(sized[2])
@@ -97,7 +97,7 @@ def _mean(number: int, types: Mapping[str, str]) -> str:
     step = f"CAST({rows} * {unit} AS DECIMAL({19 + scale}, {scale}))"
     rest = f"({total} % {step})"
     up = f"CASE WHEN ABS({rest}) < {step} - ABS({rest}) THEN 0BD WHEN {rest} < 0 THEN -{unit} ELSE {unit} END"
-    return f"IF({count} = 0, NULL, CAST(CAST(({total} - {rest}) / {rows} AS {kind}) + {up} AS {kind}))"
+    return f"IF({count} = 0, NULL, CAST(CAST(({total} - {rest}) / {rows} AS {dtype}) + {up} AS {dtype}))"
 
 
 def is_exact(types: Mapping[str, str]) -> bool:
@@ -106,12 +106,12 @@ def is_exact(types: Mapping[str, str]) -> bool:
     Args:
         types: per hidden column with a sum or an average, its type.
     """
-    for name, kind in types.items():
+    for name, dtype in types.items():
         number = name.removeprefix(SUM.format(""))
         if name == number:  # an average
             continue
-        digits = _DECIMAL.fullmatch(kind.upper())
-        if digits is None and kind.upper() != "BIGINT":
+        digits = _DECIMAL.fullmatch(dtype.upper())
+        if digits is None and dtype.upper() != "BIGINT":
             return False
         if digits is None or MEAN.format(number) not in types:
             continue
@@ -120,14 +120,14 @@ def is_exact(types: Mapping[str, str]) -> bool:
     return True
 
 
-def type_of_sum(kind: exp.DataType) -> str:
+def type_of_sum(dtype: exp.DataType) -> str:
     """Returns the type of a sum of values of a type, as Spark has it, without a size that is not known; else empty."""
-    if kind.this == exp.DType.UNKNOWN:
+    if dtype.this == exp.DType.UNKNOWN:
         return ""
-    if kind.this == exp.DType.DECIMAL:
-        sizes = [int(one.name) for one in kind.expressions]
+    if dtype.this == exp.DType.DECIMAL:
+        sizes = [int(size.name) for size in dtype.expressions]
         return f"DECIMAL({min(sizes[0] + 10, 38)},{sizes[1]})" if len(sizes) > 1 else "DECIMAL"
-    return "BIGINT" if kind.this in EXACT_NUMBERS else "DOUBLE"
+    return "BIGINT" if dtype.this in EXACT_NUMBERS else "DOUBLE"
 
 
 def sums_of(block: Block) -> Sums | None:
@@ -187,4 +187,4 @@ def _replaced(output: exp.Expr, block: Block, hidden: Callable[[exp.Expr], exp.C
             place = next((number for number, value in enumerate(block.by) if value == node), None)
             if place is not None:
                 node.replace(exp.column(GROUP_VALUE.format(place)))
-    return root.this if all(one.name.startswith("_fk_") for one in root.find_all(exp.Column)) else None
+    return root.this if all(column.name.startswith("_fk_") for column in root.find_all(exp.Column)) else None

@@ -61,7 +61,7 @@ def _table_of(
     anchors: Typed = ()
     if block.unit not in _HASHED:
         keys = relation_keys(spec, tables, block.anchor.relation)
-        anchors = tuple((ANCHOR.format(number), kind) for number, (_, kind) in enumerate(keys))
+        anchors = tuple((ANCHOR.format(number), dtype) for number, (_, dtype) in enumerate(keys))
     key = (*anchors, *(((ROW, "BINARY"),) if hashed else ()))
     part = ((PART, "BINARY"),) if block.unit in (Unit.PARTITION, Unit.UNION) else ()
     secret = {column for column in block.columns if _is_secret(spec, tables, reads_of(block, column))}
@@ -84,11 +84,11 @@ def _is_hashed(spec: Refreshed, declared: Mapping[str, Table], block: Block) -> 
     """
     if block.unit in _HASHED or block.laterals:
         return True
-    kinds = {one.name: _types(spec, declared, one.relation) for one in block.aliases}
-    for one in [one for one in block.aliases[1:] if not one.is_single]:
-        own, others = kinds[one.name], kinds[one.parent]
-        by = {name for name, of in one.equal if own[name] == others[of] and is_compared_as_stored(own[name])}
-        if not {name.lower() for name, _ in relation_keys(spec, declared, one.relation)} <= by:
+    dtypes = {alias.name: _types(spec, declared, alias.relation) for alias in block.aliases}
+    for alias in [alias for alias in block.aliases[1:] if not alias.is_single]:
+        own, others = dtypes[alias.name], dtypes[alias.parent]
+        by = {name for name, of in alias.equal if own[name] == others[of] and is_compared_as_stored(own[name])}
+        if not {name.lower() for name, _ in relation_keys(spec, declared, alias.relation)} <= by:
             return True
     return False
 
@@ -97,15 +97,15 @@ def _types(spec: Refreshed, tables: Mapping[str, Table], relation: str) -> dict[
     """Returns the types of the columns of a relation, by their names in lower case."""
     side = spec.inputs.get(relation)
     columns = tables[relation].columns if side is None else typed_columns(side.columns)
-    return {name.lower(): kind.upper() for name, kind in columns}
+    return {name.lower(): dtype.upper() for name, dtype in columns}
 
 
 _COMPARED = ("TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL", "STRING", "BINARY", "DATE", "TIMESTAMP", "BOOLEAN")
 
 
-def is_compared_as_stored(kind: str) -> bool:
+def is_compared_as_stored(dtype: str) -> bool:
     """Returns whether two values of a type, in upper case, are equal if, and only if, they are stored alike."""
-    return kind.split("(", 1)[0] in _COMPARED
+    return dtype.split("(", 1)[0] in _COMPARED
 
 
 def _is_secret(spec: Refreshed, tables: Mapping[str, Table], reads: Iterable[tuple[str, str]]) -> bool:
@@ -122,8 +122,8 @@ def _secret_sums(spec: Refreshed, tables: Mapping[str, Table], block: Block) -> 
 
 def _sensitive(spec: Refreshed, tables: Mapping[str, Table], relation: str) -> set[str]:
     """Returns the sensitive columns of an input, or of a table of the pipeline, in lower case."""
-    found = spec.inputs[relation].sensitive if relation in spec.inputs else tables[relation].sensitive
-    return {name.lower() for name in found}
+    sensitive = spec.inputs[relation].sensitive if relation in spec.inputs else tables[relation].sensitive
+    return {name.lower() for name in sensitive}
 
 
 def analysed_table(
@@ -149,9 +149,9 @@ def analysed_table(
         PipelineFileError: Spark refuses the block.
     """
     sums = sums_of(block)
-    kinds = _analysed(spec, block, rows, sums.analysed() if sums is not None else {}, written)
-    columns = tuple((name, kinds[name]) for name in block.columns)
-    types = {name: kind for name, kind in kinds.items() if name not in block.columns}
+    dtypes = _analysed(spec, block, rows, sums.analysed() if sums is not None else {}, written)
+    columns = tuple((name, dtypes[name]) for name in block.columns)
+    types = {name: dtype for name, dtype in dtypes.items() if name not in block.columns}
     numbers = () if sums is None or not is_exact(types) else number_columns(sums, types)
     return _table_of(spec, tables, block, columns, numbers, hashed=hashed)
 
@@ -173,17 +173,17 @@ def number_columns(sums: Sums, types: Mapping[str, str]) -> Typed:
 
 def means_of(session: SparkSession, sums: Sums, types: Mapping[str, str]) -> dict[str, str]:
     """Returns the types that Spark gives to averages of summed arguments, which follow from those of the sums."""
-    found = {}
+    means = {}
     for number in sums.averaged:
-        kind = types[SUM.format(number)].upper()
-        if not kind.startswith("DECIMAL"):
-            found[MEAN.format(number)] = "DOUBLE"
+        dtype = types[SUM.format(number)].upper()
+        if not dtype.startswith("DECIMAL"):
+            means[MEAN.format(number)] = "DOUBLE"
             continue
-        precision, scale = map(int, kind.removeprefix("DECIMAL(").rstrip(")").split(","))
+        precision, scale = map(int, dtype.removeprefix("DECIMAL(").rstrip(")").split(","))
         argument = f"CAST(NULL AS DECIMAL({max(1, precision - 10)}, {scale}))"
         mean = session.sql(f"SELECT AVG({argument}) AS mean").schema["mean"].dataType
-        found[MEAN.format(number)] = mean.simpleString()
-    return found
+        means[MEAN.format(number)] = mean.simpleString()
+    return means
 
 
 def _analysed(
@@ -195,7 +195,7 @@ def _analysed(
 ) -> dict[str, str]:
     """Returns the types of the columns of a block, and of more columns (name, SQL), as Spark finds them."""
     try:
-        frames = {one.name: rows[one.relation] for one in block.aliases}
+        frames = {alias.name: rows[alias.relation] for alias in block.aliases}
         fields = sql_over(frames, lambda tables: block.of(tables, more)).schema.fields
         row_hash((field.name, field.dataType) for field in fields)  # refuses a type that cannot be hashed
     except (PySparkException, TypeError) as error:
@@ -210,7 +210,7 @@ def _declared(spec: Refreshed, tables: Mapping[str, Table], block: Block, column
     relation, name = plain
     if relation in spec.inputs:
         return spec.inputs[relation].type_of((name,)) or UNKNOWN_TYPE
-    return {of.lower(): kind for of, kind in tables[relation].columns}[name.lower()]
+    return {of.lower(): dtype for of, dtype in tables[relation].columns}[name.lower()]
 
 
 def _declared_numbers(spec: Refreshed, tables: Mapping[str, Table], block: Block) -> Typed:
@@ -227,15 +227,19 @@ def declared_exact(spec: Refreshed, tables: Mapping[str, Table], block: Block, s
 
     `tables` are those of the pipeline that the block reads, by name.
     """
-    types = {
-        (one.name, column): exp.DataType.build("DOUBLE" if kind == "STRING" else kind, dialect=DIALECT)  # as SUM has it
-        for one in block.aliases
-        for column, kind in _types(spec, tables, one.relation).items()
-        if kind != UNKNOWN_TYPE.upper()
+    types = {  # a STRING is a DOUBLE, as SUM has it
+        (alias.name, column): exp.DataType.build("DOUBLE" if dtype == "STRING" else dtype, dialect=DIALECT)
+        for alias in block.aliases
+        for column, dtype in _types(spec, tables, alias.relation).items()
+        if dtype != UNKNOWN_TYPE.upper()
     }
-    kinds = {number: type_of_sum(known_type(sums.arguments[number], types)) for number in sorted(sums.summed)}
-    unknown = {number for number, kind in kinds.items() if not kind or (kind == "DECIMAL" and number in sums.averaged)}
-    known = {SUM.format(number): kind for number, kind in kinds.items() if number not in unknown and kind != "DECIMAL"}
+    dtypes = {number: type_of_sum(known_type(sums.arguments[number], types)) for number in sorted(sums.summed)}
+    unknown = {
+        number for number, dtype in dtypes.items() if not dtype or (dtype == "DECIMAL" and number in sums.averaged)
+    }
+    known = {
+        SUM.format(number): dtype for number, dtype in dtypes.items() if number not in unknown and dtype != "DECIMAL"
+    }
     if not is_exact(known | {MEAN.format(number): "" for number in sums.averaged}):
         return False
     return None if unknown else True

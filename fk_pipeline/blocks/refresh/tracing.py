@@ -40,15 +40,15 @@ class Tracing:
         """Takes the lookups of a block, and what changed of its tables since the older versions."""
         self.lookups, self.changes = lookups, changed
         self.read, self.block, self.snapshot = lookups.read, lookups.block, lookups.snapshot
-        self._found_changed: dict[str, list[tuple[Alias, Sequence[RowSet]]]] = {}
+        self._changed_rows: dict[str, list[tuple[Alias, Sequence[RowSet]]]] = {}
 
     def anchors(self, again: RowSet | None = None) -> RowSet:
         """Returns the keys of the anchors whose joined rows may differ; `again`: further rows of the anchor."""
         parts = [
             rows
-            for one in self.block.aliases
-            if one.relation in self.changes
-            for at, changed in self._changed(one)
+            for alias in self.block.aliases
+            if alias.relation in self.changes
+            for at, changed in self._changed(alias)
             for rows in self.traced(at, changed)
         ]
         return self.keys_of([*parts, *self.passed, *([] if again is None else [again])])
@@ -68,9 +68,9 @@ class Tracing:
         anchor, columns = self.snapshot.relations[self.block.anchor.relation], self.lookups.anchor_columns()
         local = local_rows(parts)
         if local is not None and (anchor.is_comparable or not local):
-            kinds = dict(anchor.table.columns)
-            found = distinct(local, [*columns]).rename_columns(columns) if local else pa.table({})
-            return self.read.frames.held(found, [(name, kinds[key]) for key, name in columns.items()])
+            dtypes = dict(anchor.table.columns)
+            keys = distinct(local, [*columns]).rename_columns(columns) if local else pa.table({})
+            return self.read.frames.held(keys, [(name, dtypes[key]) for key, name in columns.items()])
         named = [rows.frame.selectExpr(*(f"{quote(key)} AS {of}" for key, of in columns.items())) for rows in parts]
         return self.read.frames.cached(reduce(DataFrame.unionByName, named).distinct(), None)
 
@@ -80,16 +80,16 @@ class Tracing:
         Of a table of one row these are, in each table that a condition compares with it, the rows for which the
         condition is another one with the new row than with the old one.
         """
-        if alias.name not in self._found_changed:
+        if alias.name not in self._changed_rows:
             both = self.changes[alias.relation].both
-            found = self._found_changed[alias.name] = []
+            parts = self._changed_rows[alias.name] = []
             if not alias.is_single:
-                found.append((alias, [self._left(alias, rows) for rows in both]))
+                parts.append((alias, [self._left(alias, rows) for rows in both]))
             for of, condition in (self.block.compared_with(alias) or ()) if alias.is_single else ():
                 rows = self.snapshot.rows(self.lookups.alias(of).relation)
                 passed = self.read.frames.cached(self._passed(alias, of, condition, rows), None)
-                found.append((self.lookups.alias(of), [passed]))
-        return self._found_changed[alias.name]
+                parts.append((self.lookups.alias(of), [passed]))
+        return self._changed_rows[alias.name]
 
     def _passed(self, single: Alias, of: str, condition: str, rows: DataFrame) -> DataFrame:
         """Returns the rows of a table for which a condition with a table of one row is another one than before.
@@ -97,14 +97,14 @@ class Tracing:
         Only those that meet what WHERE asks of them alone: others are joined to nothing, and may fail the condition.
         """
         sides = [_over(condition, single.name, side) for side in (_OLD, _NEW)]
-        old, new = (one.frame for one in self.changes[single.relation].both)
+        old, new = (changed.frame for changed in self.changes[single.relation].both)
         own = self.block.conditions_of(of)
 
         def sql(tables: Mapping[str, str]) -> str:
             from_ = (
                 f"{tables[of]} AS {quote(of)} CROSS JOIN {tables[_OLD]} AS {_OLD} CROSS JOIN {tables[_NEW]} AS {_NEW}"
             )
-            differs = [f"({one})" for one in own] + [f"NOT (({sides[0]}) <=> ({sides[1]}))"]
+            differs = [f"({term})" for term in own] + [f"NOT (({sides[0]}) <=> ({sides[1]}))"]
             return f"SELECT {quote(of)}.* FROM {from_} WHERE {' AND '.join(differs)}"
 
         near = passed_range(condition, of, single.name, old, new)
@@ -112,13 +112,13 @@ class Tracing:
 
     def out_of_reach(self) -> str:
         """Returns why not all rows that a change touches can be found along the joins; empty if they can."""
-        for one in self.block.aliases:
-            if one.relation not in self.changes:
+        for alias in self.block.aliases:
+            if alias.relation not in self.changes:
                 continue
-            if one.is_single:
-                why = self._of_every_row(one)
+            if alias.is_single:
+                why = self._of_every_row(alias)
             else:
-                why = next(filter(None, (self._of_absent_rows(*changed) for changed in self._changed(one))), "")
+                why = next(filter(None, (self._of_absent_rows(*changed) for changed in self._changed(alias))), "")
             if why:
                 return why
         return ""
@@ -155,7 +155,7 @@ class Tracing:
     def traced(self, alias: Alias, rows: Sequence[RowSet]) -> Sequence[RowSet]:
         """Returns the anchors of rows of a table, found along the joins; maybe some more."""
         for child, parent in itertools.pairwise(self.block.steps(alias)):
-            if not any(one.at_most for one in rows):
+            if not any(part.at_most for part in rows):
                 return []
             rows = self._step(child, parent, rows)
         return rows
@@ -163,17 +163,17 @@ class Tracing:
     def _step(self, child: Alias, parent: Alias, rows: Sequence[RowSet]) -> Sequence[RowSet]:
         """Returns the rows of the parent of a table that some rows of the table match; maybe some more."""
         names = {of: own for own, of in self.lookups.equal(child).items()}
-        wanted = None
+        values = None
         if names:
             numbers = child.near.of_parents if child.near else ()
-            wanted, names = self.lookups.values_by(rows, child.name, names, child.near, numbers)
-        if wanted is None or wanted.at_most > self.read.limits.in_driver:
+            values, names = self.lookups.values_by(rows, child.name, names, child.near, numbers)
+        if values is None or values.at_most > self.read.limits.in_driver:
             parents = self._left_by_spark(parent, self.snapshot.rows(parent.relation))
             return [self.read.frames.cached(self._matching(child, parent, rows, parents), None)]
-        found = self._left(parent, self.snapshot.with_keys(parent.relation, wanted, names))
+        matching = self._left(parent, self.snapshot.with_keys(parent.relation, values, names))
         if len(names) < len(child.path):  # there are conditions other than the equal columns
-            found = self.read.frames.cached(self._matching(child, parent, rows, found.frame), None)
-        return [found]
+            matching = self.read.frames.cached(self._matching(child, parent, rows, matching.frame), None)
+        return [matching]
 
     def _left(self, alias: Alias, rows: RowSet) -> RowSet:
         """Returns the rows of a table that WHERE leaves, as far as it asks of them alone; perhaps some more.
@@ -186,15 +186,15 @@ class Tracing:
         if rows.local is None:
             return self.read.frames.planned(self._left_by_spark(alias, rows.frame), rows.at_most, cached=True)
         left, columns = rows.local, self.lookups.columns(alias.relation).values()
-        kinds = {name: left.schema.field(name).type for name, kind in columns if is_compared_as_stored(kind)}
-        for one in conditions:
+        dtypes = {name: left.schema.field(name).type for name, dtype in columns if is_compared_as_stored(dtype)}
+        for condition in conditions:
             with suppress(LeftToSpark):
-                left = left.filter(parsed(_over(one, alias.name, ""), kinds).mask(left))
+                left = left.filter(parsed(_over(condition, alias.name, ""), dtypes).mask(left))
         return rows if len(left) == len(rows.local) else self.snapshot.held(alias.relation, left)
 
     def _left_by_spark(self, alias: Alias, rows: DataFrame) -> DataFrame:
         """Returns the rows of a table that WHERE leaves (`_left`)."""
-        conditions = " AND ".join(f"({one})" for one in self.block.filters_of(alias))
+        conditions = " AND ".join(f"({condition})" for condition in self.block.filters_of(alias))
         if not conditions:
             return rows
         name = quote(alias.name)
@@ -212,14 +212,14 @@ class Tracing:
             of_child = f"{of_child} AS {quote(child.name)}"
             return f"SELECT {quote(parent.name)}.* FROM {of_parent} LEFT SEMI JOIN {of_child} ON {on}"
 
-        both = reduce(DataFrame.unionByName, (one.frame for one in rows))
+        both = reduce(DataFrame.unionByName, (part.frame for part in rows))
         return sql_over({child.name: both, parent.name: parents}, sql)
 
 
 def _over(condition: str, name: str, other: str) -> str:
     """Returns a condition in which a table has another name; empty: none."""
     tree = expression_over(condition, {name})
-    for one in tree.find_all(exp.Column):
-        if one.table == name:
-            one.set("table", named(other) if other else None)
+    for column in tree.find_all(exp.Column):
+        if column.table == name:
+            column.set("table", named(other) if other else None)
     return tree.sql(DIALECT)

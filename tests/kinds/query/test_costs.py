@@ -9,8 +9,8 @@ import pytest
 from fk_pipeline.blocks.refresh.costs import (
     ALWAYS_FEW,
     COSTS,
-    KEPT,
     RATES,
+    REMEMBERED,
     Numbers,
     Run,
     Way,
@@ -220,14 +220,14 @@ def test_a_large_refresh_is_not_computed_whole_if_the_file_says_incremental() ->
 
 def test_a_commit_remembers_the_last_runs_of_each_way() -> None:
     facts: dict[str, object] = {}
-    for number in range(3 * KEPT):
+    for number in range(3 * REMEMBERED):
         way = Way.WHOLE if number % 3 == 0 else Way.REFRESH
         decision = replace(decide(known(50_000), []), way=way)
         facts = {COSTS: facts_of(decision, earlier_runs(facts, None if number == 5 else float(number)))}
     found = earlier_runs(facts, 100.0)
     assert [one.seconds for one in found if one.way is Way.WHOLE] == [1.0, 4.0, 7.0, 10.0, 13.0, 16.0, 19.0, 22.0]
     assert [one.seconds for one in found if one.way is Way.REFRESH][-3:] == [21.0, 23.0, 100.0]
-    assert len(found) == 2 * KEPT + 1
+    assert len(found) == 2 * REMEMBERED + 1
     assert replace(found[-1].numbers, changed=0) == replace(known(50_000), changed=0) == found[0].numbers
     assert earlier_runs({}, 3.0) == []
 
