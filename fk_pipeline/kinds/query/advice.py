@@ -15,19 +15,20 @@ from fk_pipeline.spec.sql import DIALECT
 
 def blocks(spec: QuerySpec) -> Blocks:
     """Returns the blocks of a query as a tree, the SQL of each over all rows, and what else a user must know."""
-    found = spec.blocks.blocks
-    sql = {block.name: block.of({one.name: one.relation for one in block.aliases}) for block in found}
+    sql = {
+        block.name: block.of({alias.name: alias.relation for alias in block.aliases}) for block in spec.blocks.blocks
+    }
     return replace(block_tree.blocks(spec), sql=sql, notes=advice(spec))
 
 
 def advice(spec: QuerySpec) -> tuple[str, ...]:
     """Returns sentences about the blocks of a query."""
-    found = [text for block in spec.blocks.blocks for text in advice_on(spec, block)]
-    found += [f"the query does not read the input {name}, so no change of it makes work" for name in spec.unread]
+    sentences = [text for block in spec.blocks.blocks for text in advice_on(spec, block)]
+    sentences += [f"the query does not read the input {name}, so no change of it makes work" for name in spec.unread]
     tree = sqlglot.parse_one(spec.sql, dialect=DIALECT)
     if tree.args.get("order") is not None and tree.args.get("limit") is None:
-        found.append(
+        sentences.append(
             "ORDER BY without LIMIT at the end has no effect, as the rows of a table have no order: leave it out, and "
             "order the rows where they are read (fk-pipeline show --order-by)"
         )
-    return tuple(found)
+    return tuple(sentences)

@@ -95,28 +95,30 @@ class QueryImpact:
     def table(self) -> list[list[str]]:
         """Returns the rows of the result as a table for people, its header first."""
         columns = [*self.sample[0]["row"]] if self.sample else []
-        rows = [[one["effect"], *(_text(one["row"][name]) for name in columns)] for one in self.sample]
+        rows = [[entry["effect"], *(_text(entry["row"][name]) for name in columns)] for entry in self.sample]
         return [["row of the result", *columns], *rows]
 
     def sentences(self) -> list[str]:
         """Returns the numbers in sentences."""
-        found = [f"{self.input}: {number:,} row(s) {what}" for what, number in self.input_rows.items()]
+        sentences = [f"{self.input}: {number:,} row(s) {what}" for what, number in self.input_rows.items()]
         if self.quarantined:
-            found.append(f"{self.quarantined:,} record(s) of the file cannot be used")
-        for one in self.blocks:
-            units = "" if one.unit == Unit.ROW else f", in {one.units:,} {one.unit}(s)"
-            rows = ", ".join(f"{number:,} row(s) {what}" for what, number in one.rows.items()) or "no row differs"
-            found.append(f"{one.block}: {one.anchors:,} anchor(s) in {one.anchor}{units}: {rows}")
-            found += [
-                f"{one.block}: to which rows a new row is joined as {alias} depends on columns besides its key"
-                for alias in one.unknown
+            sentences.append(f"{self.quarantined:,} record(s) of the file cannot be used")
+        for touched in self.blocks:
+            units = "" if touched.unit == Unit.ROW else f", in {touched.units:,} {touched.unit}(s)"
+            rows = ", ".join(f"{number:,} row(s) {what}" for what, number in touched.rows.items()) or "no row differs"
+            sentences.append(f"{touched.block}: {touched.anchors:,} anchor(s) in {touched.anchor}{units}: {rows}")
+            sentences += [
+                f"{touched.block}: to which rows a new row is joined as {alias} depends on columns besides its key"
+                for alias in touched.unknown
             ]
         if self.due:
-            found.append("Work is due: this is about the result as it is now.")
-        if not any(TOUCHED in one.rows or one.unknown for one in self.blocks):
-            return [*found, f"{self.result_rows:,} rows of the result would be written or taken out."]
-        found.append("A change of columns that join or group it also touches what it comes to: --changes FILE tells.")
-        return [*found, f"{self.result_rows:,} rows of the result are made of it, or of what it is joined to."]
+            sentences.append("Work is due: this is about the result as it is now.")
+        if not any(TOUCHED in touched.rows or touched.unknown for touched in self.blocks):
+            return [*sentences, f"{self.result_rows:,} rows of the result would be written or taken out."]
+        sentences.append(
+            "A change of columns that join or group it also touches what it comes to: --changes FILE tells."
+        )
+        return [*sentences, f"{self.result_rows:,} rows of the result are made of it, or of what it is joined to."]
 
 
 def _text(value: Any) -> str:
@@ -160,26 +162,26 @@ def impact(
     if (key is None) == (changes is None):
         fix = "--key KEY, or --changes FILE; not both"
         raise UsageError(f"impact needs the key of a row of {name}, or a file of changes", fix=fix)
-    with ExitStack() as kept:
-        return _Supposing(read, spec, ledger, name, kept).impact(key, changes, limit)
+    with ExitStack() as stack:
+        return _Supposing(read, spec, ledger, name, stack).impact(key, changes, limit)
 
 
 class _Supposing:
     """Brings a supposed change of an input through the blocks."""
 
-    def __init__(self, read: TableReader, spec: QuerySpec, ledger: Ledger, name: str, kept: ExitStack) -> None:
-        self.spec, self.ledger, self.name, self.kept = spec, ledger, name, kept
+    def __init__(self, read: TableReader, spec: QuerySpec, ledger: Ledger, name: str, stack: ExitStack) -> None:
+        self.spec, self.ledger, self.name, self.stack = spec, ledger, name, stack
         self.warehouse, self.session = read.warehouse, read.warehouse.session
         self.tables = {table.name: table for table in layout_of(self.session, spec).tables}
-        first = next(one for one in spec.blocks.blocks if name in one.relations)
+        first = next(block for block in spec.blocks.blocks if name in block.relations)
         self.first = Refresh(self._reading(first.name))
         self.relation = self.first.relations[name]
 
     def _reading(self, stage: str) -> Reader:
         """Returns a reader of a block, as far as a refresh that writes nothing reads."""
-        found = ReadAsRefreshed(self.warehouse, self.tables, self.spec, self.ledger, stage)
-        self.kept.callback(found.release)
-        return cast(Reader, found)
+        reader = ReadAsRefreshed(self.warehouse, self.tables, self.spec, self.ledger, stage)
+        self.stack.callback(reader.release)
+        return cast(Reader, reader)
 
     def impact(self, key: str | None, file: Path | None, limit: int) -> QueryImpact:
         """Returns the impact of any change of a row, or of the changes in a file."""
@@ -199,36 +201,36 @@ class _Supposing:
         return QueryImpact(self.name, change, input_rows, quarantined, tuple(blocks), number, sample, due)
 
     # ------------------------------------------------------------------------------------------------ the change
-    def _of_row(self, said: str) -> tuple[RowSet, str, bool]:
+    def _of_row(self, given: str) -> tuple[RowSet, str, bool]:
         """Returns a row of the input as one that goes, its key as text, and whether it is not there, but comes."""
         side = self.spec.inputs[self.name]
-        key = parse_key(said, side)
+        key = parse_key(given, side)
         text = shown(key_row(self.session, key, side))
         values = (f"{value_from_text(key[c.name], c)} AS {c.quoted}" for c in side.key_columns)
         keys = self.first.read.frames.cached(self.session.range(1).selectExpr(*values), None)
         old = self._old(keys)
         if old.at_most:
             return self._changes(old.frame, None), text, False
-        there = {c.name for c in side.key_columns}
-        row = [quote(n) if n in there else f"CAST(NULL AS {of}) AS {quote(n)}" for n, of in self.relation.table.columns]
+        known = {c.name for c in side.key_columns}
+        row = [quote(n) if n in known else f"CAST(NULL AS {of}) AS {quote(n)}" for n, of in self.relation.table.columns]
         return self._changes(None, keys.frame.selectExpr(*row)), text, True
 
-    def _of_clock(self, said: str) -> tuple[RowSet, str]:
+    def _of_clock(self, given: str) -> tuple[RowSet, str]:
         """Returns the row of a clock that is set to another time, and the step that this time is in."""
         seen = self.first.now[self.name]
         if seen is None:
             raise UsageError(f"the clock {self.name} was never looked at", fix=f"fk-pipeline run {self.spec.file}")
         clock = Clock.at(seen.location)
         try:
-            step = clock.step(moment_of(said))
+            step = clock.step(moment_of(given))
         except ValueError as error:
             raise UsageError(f"--key of the clock {self.name} is the time to which it is set: {error}") from None
-        found = of_step(self.first.snapshot, self.name, seen.version, step)
-        return self._changes(*(rows.frame for rows in found.both)), clock.shown(step)
+        changed = of_step(self.first.snapshot, self.name, seen.version, step)
+        return self._changes(*(rows.frame for rows in changed.both)), clock.shown(step)
 
     def _old(self, keys: RowSet) -> RowSet:
         """Returns the rows of the input with some keys."""
-        return self.first.snapshot.with_keys(self.name, keys, {one: one for one in self.relation.keys})
+        return self.first.snapshot.with_keys(self.name, keys, {key: key for key in self.relation.keys})
 
     def _changes(self, old: DataFrame | None, new: DataFrame | None) -> RowSet:
         """Returns old and new versions of rows that differ, as structs (`changes.of_versions`)."""
@@ -242,16 +244,16 @@ class _Supposing:
         stored = StoredTables(self.session, other.home)
         reader = TableReader(stored, loaded(other.definition.layout)(self.session, other).tables)
         ledger, named = Ledger(other.home, other.definition), f"input {self.name}"
-        log, quarantined = log_of_file(reader, other, side, named, ledger, file, self.kept)
+        log, quarantined = log_of_file(reader, other, side, named, ledger, file, self.stack)
         keys = [*self.relation.keys]
         effects = effects_on(log, reader.read(other.definition.state_of(side).name), keys)
-        told = self.first.read.frames.cached(effects, None)
-        numbers = {row[0]: row[1] for row in sorted(told.frame.groupBy(EFFECT).count().collect())}
-        touched = told.frame.where(F.col(EFFECT).isin(*TOUCHING)).select(*map(quote, keys))
-        wanted = self.first.read.frames.cached(touched, None)
-        rows = log.where(f"{s.HASH} IS NOT NULL").join(F.broadcast(wanted.frame), keys, "left_semi")
+        cached = self.first.read.frames.cached(effects, None)
+        numbers = {row[0]: row[1] for row in sorted(cached.frame.groupBy(EFFECT).count().collect())}
+        touched = cached.frame.where(F.col(EFFECT).isin(*TOUCHING)).select(*map(quote, keys))
+        touched_keys = self.first.read.frames.cached(touched, None)
+        rows = log.where(f"{s.HASH} IS NOT NULL").join(F.broadcast(touched_keys.frame), keys, "left_semi")
         new = self.relation.view(rows.select(*(quote(name) for name, _ in self.relation.table.columns)))
-        return self._changes(self._old(wanted).frame, new), numbers, quarantined
+        return self._changes(self._old(touched_keys).frame, new), numbers, quarantined
 
     def _pipeline(self) -> PipelineSpec:
         """Returns the pipeline whose result the input is.
@@ -278,19 +280,19 @@ class _Supposing:
             exact: whether their new versions are known.
             new: whether they are new, and known by their key alone.
         """
-        reached, told = {self.name: changed}, list[BlockImpact]()
+        reached, impacts = {self.name: changed}, list[BlockImpact]()
         for block in self.spec.blocks.blocks:
             if not any(name in reached and reached[name].at_most for name in block.relations):
                 continue
             what = SupposedBlock(self._reading(block.name), reached, self.name if new else "")
             if new and block.unit not in (Unit.ROW, Unit.UNION):
                 number = _number(what.expected.anchors)
-                told.append(BlockImpact(block.name, block.anchor.relation, block.unit, number, 0, {}, what.unknown))
+                impacts.append(BlockImpact(block.name, block.anchor.relation, block.unit, number, 0, {}, what.unknown))
                 continue  # which groups they come to is not known
             part, columns = what.expected.changed_part(), [*map(quote, self.tables[block.name].names)]
             stored = what.refresh.read.read(block.name).select(*columns)
             if part.keys is not None and part.keys.at_most and part.columns:
-                same = {one: one for one in part.columns}
+                same = {column: column for column in part.columns}
                 stored = what.refresh.read.with_keys(block.name, part.keys, same)
                 stored = stored.join(part.keys.frame.select(*map(quote, same)), [*same], "left_semi").select(*columns)
             else:
@@ -303,18 +305,18 @@ class _Supposing:
             units = 0 if part.keys is None else _number(part.keys)
             anchors = _number(what.expected.anchors)
             numbers = _effects(rows.frame, exact=exact)
-            told.append(
+            impacts.append(
                 BlockImpact(block.name, block.anchor.relation, block.unit, anchors, units, numbers, what.unknown)
             )
-        return told, reached.get(RESULT)
+        return impacts, reached.get(RESULT)
 
     def _sample(self, rows: RowSet, limit: int, *, exact: bool) -> tuple[dict[str, Any], ...]:
         """Returns some changed rows of the result, each with the effect on it."""
         names = self.spec.blocks.columns
         some = rows.frame.selectExpr(f"{_effect(exact=exact)} AS {EFFECT}", f"COALESCE({NEW}, {OLD}) AS _fk_row")
         some = some.select(EFFECT, *(F.col("_fk_row")[name].alias(name) for name in names))
-        found = json_rows(some.orderBy(EFFECT, *map(quote, names)).limit(limit))
-        return tuple({"effect": row[EFFECT], "row": {name: row[name] for name in names}} for row in found)
+        sample = json_rows(some.orderBy(EFFECT, *map(quote, names)).limit(limit))
+        return tuple({"effect": row[EFFECT], "row": {name: row[name] for name in names}} for row in sample)
 
 
 def _both(old: DataFrame | None, new: DataFrame | None, names: list[str], keys: list[str], by: str = "") -> DataFrame:
@@ -330,10 +332,10 @@ def _both(old: DataFrame | None, new: DataFrame | None, names: list[str], keys: 
     row = f"STRUCT({', '.join(map(quote, names))})"
     compared = by or row
     if old is None or new is None:
-        there = old if old is not None else new
-        assert there is not None
+        given = old if old is not None else new
+        assert given is not None
         none = f"IF(FALSE, {row}, NULL)"
-        return there.selectExpr(f"{row if new is None else none} AS {OLD}", f"{none if new is None else row} AS {NEW}")
+        return given.selectExpr(f"{row if new is None else none} AS {OLD}", f"{none if new is None else row} AS {NEW}")
     before, after = (
         rows.selectExpr(*map(quote, keys), f"{row} AS {of}", f"{compared} AS {of}_by")
         for rows, of in ((old, OLD), (new, NEW))

@@ -44,19 +44,19 @@ def outside(session: SparkSession, spec: QuerySpec, ledger: Ledger) -> dict[str,
     version = ledger.logs.version(path)
     stands = {} if version is None else standing_for(row_metadata(path, version))
     newest = {name: newest_version(spec, ledger, Side(name)) for name in spec.inputs}
-    told = {name: _told(stands.get(name), seen) for name, seen in newest.items()}
-    unknown = not stands.keys() >= told.keys()  # a block that the result is made of had not run
-    mixed = any(one is _OTHER for one in told.values()) or (unknown and any(ledger.due.by_stage().values()))
-    found = {}
-    for name, one in told.items():
-        found[name] = _at(session, spec.inputs[name], newest[name] if mixed or isinstance(one, str) else one)
-    return found | ({MIXED: session.range(1)} if mixed else {})
+    versions = {name: _version_named(stands.get(name), seen) for name, seen in newest.items()}
+    unknown = not stands.keys() >= versions.keys()  # a block that the result is made of had not run
+    mixed = any(seen is _OTHER for seen in versions.values()) or (unknown and any(ledger.due.by_stage().values()))
+    inputs = {}
+    for name, seen in versions.items():
+        inputs[name] = _at(session, spec.inputs[name], newest[name] if mixed or isinstance(seen, str) else seen)
+    return inputs | ({MIXED: session.range(1)} if mixed else {})
 
 
 _OTHER = "other"
 
 
-def _told(stands: list[tuple[str, int]] | None, newest: Seen | None) -> Seen | str | None:
+def _version_named(stands: list[tuple[str, int]] | None, newest: Seen | None) -> Seen | str | None:
     """Returns the version of an input that facts name, None if the table was not there; `_OTHER` if it is not one."""
     if stands is None:
         return newest
@@ -77,9 +77,9 @@ def _at(session: SparkSession, side: SideSpec, seen: Seen | None) -> DataFrame:
     rows = session.read.format("delta").option("versionAsOf", seen.version).load(seen.location)
     if side.pipeline is not None:
         rows = of_result(rows, side)
-    there = {one.lower() for one in rows.columns}
+    present = {name.lower() for name in rows.columns}
     rows = rows.selectExpr(
-        *(quote(of) if of.lower() in there else f"CAST(NULL AS {kind}) AS {quote(of)}" for of, kind in columns)
+        *(quote(of) if of.lower() in present else f"CAST(NULL AS {dtype}) AS {quote(of)}" for of, dtype in columns)
     )
     return rows.where(side.where) if side.where else rows
 
@@ -87,8 +87,8 @@ def _at(session: SparkSession, side: SideSpec, seen: Seen | None) -> DataFrame:
 def expected(tables: Mapping[str, DataFrame], spec: QuerySpec, _isolating: bool = False) -> DataFrame:
     """Returns the rows of the query."""
     named = as_written(tables, spec).toDF(*spec.blocks.columns)
-    kinds = {field.name: field.dataType for field in tables[RESULT].schema.fields}
-    return named.select(*[named[quote(name)].cast(kinds[name]).alias(name) for name in spec.blocks.columns])
+    dtypes = {field.name: field.dataType for field in tables[RESULT].schema.fields}
+    return named.select(*[named[quote(name)].cast(dtypes[name]).alias(name) for name in spec.blocks.columns])
 
 
 def as_written(tables: Mapping[str, DataFrame], spec: QuerySpec) -> DataFrame:

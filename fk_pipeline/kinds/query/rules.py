@@ -116,7 +116,7 @@ def _input_views(reader: CheckReader) -> list[View]:
 
     None of an input whose rows at this version cannot be read any more, or of which the blocks have read two versions.
     """
-    spec, found = reader.spec, []
+    spec, views = reader.spec, []
     stands = standing_for(reader.about(RESULT).metadata)
     for name in _declared(spec):
         side, seen, read = spec.inputs[name], newest_version(spec, reader.ledger, Side(name)), stands.get(name) or []
@@ -132,8 +132,8 @@ def _input_views(reader: CheckReader) -> list[View]:
         number = f"CONCAT({_SAME}, ' rows')"
         rule = Rule("input_keys_are_unique", f"{_SAME} > 1 OR {null}", number, "'1 row, without a null'")
         same = same.withColumn(ROW, F.lit(True))
-        found.append(View(same, f"STRUCT({text(name)} AS input, {values})", "CAST(NULL AS INT)", (rule,)))
-    return found
+        views.append(View(same, f"STRUCT({text(name)} AS input, {values})", "CAST(NULL AS INT)", (rule,)))
+    return views
 
 
 def _with_same(rows: DataFrame, whole: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -68,7 +68,7 @@ class QuerySpec(PipelineSpec):
     @field_validator("inputs", mode="before")
     @classmethod
     def _with_clocks(cls, given: Any) -> Any:
-        clocks = {name: one for name, one in given.items() if _is_clock(one)} if isinstance(given, dict) else {}
+        clocks = {name: entry for name, entry in given.items() if _is_clock(entry)} if isinstance(given, dict) else {}
         return {**given, **_Clocks.model_validate(clocks).root} if clocks else given
 
     @staticmethod
@@ -133,8 +133,8 @@ class QuerySpec(PipelineSpec):
 
     def reads(self, output: Output) -> tuple[tuple[Side, Column], ...]:
         """Returns the columns of inputs that a column of the result is made of."""
-        found = sorted(self.blocks.inputs_of(output.name))
-        columns = ((Side(name), self.inputs[name].column(column)) for name, column in found)
+        pairs = sorted(self.blocks.inputs_of(output.name))
+        columns = ((Side(name), self.inputs[name].column(column)) for name, column in pairs)
         return tuple((side, column) for side, column in columns if column is not None)
 
     def result_key_outputs(self) -> Sequence[tuple[str, str | None, bool]]:
@@ -206,6 +206,6 @@ def _narrow(side: SideSpec, read: set[str]) -> SideSpec:
         update={
             "schema_": ", ".join(f"{c.quoted} {c.type}" for c in columns),
             "sensitive": tuple(name for name in side.sensitive if name in names),
-            "descriptions": {name: said for name, said in side.descriptions.items() if name in names},
+            "descriptions": {name: text for name, text in side.descriptions.items() if name in names},
         }
     )

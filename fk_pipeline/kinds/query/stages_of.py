@@ -10,7 +10,7 @@ from fk_pipeline.blocks.select.generators import shown_call
 from fk_pipeline.blocks.select.query import Query
 from fk_pipeline.contract import Input, Kind, Role, StageDef, TableDef
 from fk_pipeline.identity import ADDED, REMOVED, WRITTEN, Side
-from fk_pipeline.kinds.query.kind import HERE, QUERY, REFRESH, RESULT
+from fk_pipeline.kinds.query.kind import PACKAGE, QUERY, REFRESH, RESULT
 from fk_pipeline.spec.sql import quote
 
 _RESULT = "The rows of the query.\n"
@@ -28,10 +28,10 @@ def kind_of(query: Query, inputs: Iterable[str]) -> Kind:
     """Returns the kind with the inputs, tables and stages of a query."""
     names = [block.name for block in query.blocks]
     stages = tuple(_stage(block, names) for block in query.blocks)
-    first = {one: next((stage.name for stage in stages if one in stage.inputs), RESULT) for one in inputs}
+    first = {name: next((stage.name for stage in stages if name in stage.inputs), RESULT) for name in inputs}
     return replace(
         QUERY,
-        inputs=tuple(Input(Side(one), first[one], "") for one in inputs),
+        inputs=tuple(Input(Side(name), first[name], "") for name in inputs),
         tables=tuple(TableDef(name, Role.RESULT if name == RESULT else Role.BLOCK, name) for name in names),
         stages=stages,
         rebuilt_by={"query": tuple(names)},
@@ -39,23 +39,26 @@ def kind_of(query: Query, inputs: Iterable[str]) -> Kind:
 
 
 def _stage(block: Block, blocks: Iterable[str]) -> StageDef:
-    read = tuple(one for one in block.relations if one in blocks)
+    read = tuple(relation for relation in block.relations if relation in blocks)
     return StageDef(
         block.name,
         description=described(block),
         upstream=read,
         reads=(*read, block.name),
-        inputs=tuple(Side(one) for one in block.relations if one not in read),
+        inputs=tuple(Side(relation) for relation in block.relations if relation not in read),
         counts={"changed": (ADDED, WRITTEN, REMOVED)},
         full_share=0.3,
         run=f"{REFRESH}.stages:block",
-        views=f"{HERE}.rules:block_views",
+        views=f"{PACKAGE}.rules:block_views",
     )
 
 
 def _from(block: Block) -> str:
-    joined = [f"{'left ' if one.how else ''}joined to {quote(one.relation)} as {one.name}" for one in block.aliases[1:]]
-    made = [f"each with the rows that {shown_call(one)} makes of it" for one in block.laterals]
+    joined = [
+        f"{'left ' if alias.how else ''}joined to {quote(alias.relation)} as {alias.name}"
+        for alias in block.aliases[1:]
+    ]
+    made = [f"each with the rows that {shown_call(lateral)} makes of it" for lateral in block.laterals]
     return ", ".join([f"{quote(block.anchor.relation)} as {block.anchor.name} (the anchor)", *joined, *made])
 
 

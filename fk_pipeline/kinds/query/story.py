@@ -105,7 +105,7 @@ class QueryStory(Story):
     def as_expected(self) -> bool:
         """Whether each row is made of something, or the row that is not there would be made of nothing."""
         if self.rows:
-            return all(one.of for one in self.rows)
+            return all(row.of for row in self.rows)
         return any(not left for _, _, left in self.missing)
 
     @property
@@ -116,36 +116,36 @@ class QueryStory(Story):
     def events(self) -> list[StoryEvent]:
         """Returns the rows that the result is made of, in the order of the query."""
         return [
-            (one.batch or 0, f"{one.relation} as {one.alias}", values_said(one.row), one.file)
+            (row.batch or 0, f"{row.relation} as {row.alias}", values_said(row.row), row.file)
             for story in self.rows
-            for one in story.made_of
+            for row in story.made_of
         ]
 
     def sentences(self) -> list[str]:
         """Returns the present state in sentences, the conclusion last."""
-        found = [
+        sentences = [
             f"The result has {values_said(story.row)}, made of {counted(story.of, 'joined row')}; "
             f"written in batch {story.batch}."
             for story in self.rows
         ]
-        found += dict.fromkeys(f"More: {one.more}" for story in self.rows for one in story.made_of if one.more)
-        found += [f"{block}: {step}: {counted(left, 'row')} left." for block, step, left in self.missing]
-        return [*found, self.concluded("has it" if self.rows else "has no such row")]
+        sentences += dict.fromkeys(f"More: {row.more}" for story in self.rows for row in story.made_of if row.more)
+        sentences += [f"{block}: {step}: {counted(left, 'row')} left." for block, step, left in self.missing]
+        return [*sentences, self.concluded("has it" if self.rows else "has no such row")]
 
 
-def explain(read: TableReader, spec: QuerySpec, ledger: Ledger, said: str) -> QueryStory:
+def explain(read: TableReader, spec: QuerySpec, ledger: Ledger, text: str) -> QueryStory:
     """Returns the story of the rows of the result with some values.
 
     Args:
         read: the tables.
         spec: the pipeline.
         ledger: its ledger.
-        said: `a=1,b=2` with columns of the result, or the value of `key` if that is one column.
+        text: `a=1,b=2` with columns of the result, or the value of `key` if that is one column.
 
     Raises:
         UsageError: the text names no columns of the result.
     """
-    return _Telling(read, spec, ledger).story(said)
+    return _Telling(read, spec, ledger).story(text)
 
 
 class _Telling:
@@ -157,31 +157,31 @@ class _Telling:
         self.tables = {table.name: table for table in layout_of(self.session, spec).tables}
         self.others: dict[str, Callable[[dict[str, Any]], tuple[int | None, str, str]]] = {}
 
-    def story(self, said: str) -> QueryStory:
+    def story(self, text: str) -> QueryStory:
         """Returns the story of the rows with some values."""
-        kinds = dict(self.tables[RESULT].columns)
-        asked = _asked(said, self.spec)
-        own = " AND ".join(_is(quote(name), value, kinds[name]) for name, value in asked.items())
+        dtypes = dict(self.tables[RESULT].columns)
+        requested = _requested(text, self.spec)
+        own = " AND ".join(_is(quote(name), value, dtypes[name]) for name, value in requested.items())
         stored = self.read.read(RESULT).where(own).orderBy(*map(quote, self.spec.blocks.columns)).limit(SHOWN)
         visible = json_rows(stored.select(*map(quote, self.spec.blocks.columns)))
         rows = [row.asDict() for row in stored.collect()]
-        told = []
+        stories = []
         for row, values in zip(rows, visible, strict=True):
             number, made = self._made(RESULT, row)
-            told.append(RowStory(values, int(row["_fk_batch"]), tuple(made), number))
-        missing = () if rows else tuple(self._missing(RESULT, asked))
-        return QueryStory(asked, tuple(told), missing, self.ledger.due.by_stage())
+            stories.append(RowStory(values, int(row["_fk_batch"]), tuple(made), number))
+        missing = () if rows else tuple(self._missing(RESULT, requested))
+        return QueryStory(requested, tuple(stories), missing, self.ledger.due.by_stage())
 
     def _snapshot(self, block: Block) -> Snapshot:
         """Returns what a block reads, at the versions in its last commit."""
-        found = relations(self.spec, {n: self.tables[n] for n in block.relations if n in self.tables}, block)
+        by_name = relations(self.spec, {n: self.tables[n] for n in block.relations if n in self.tables}, block)
         facts = self.read.about(block.name).metadata.get(VERSIONS) or {}
         places, versions = {}, {}
         for name in block.relations:
             place = self._place(name)
             versions[name] = int(facts[name][1]) if name in facts and place else ABSENT
             places[name] = facts[name][0] if name in facts and is_clock(place) else place
-        return Snapshot(self.session, found, places, versions, self.read.limits.sizes)
+        return Snapshot(self.session, by_name, places, versions, self.read.limits.sizes)
 
     def _place(self, name: str) -> str:
         if name in self.tables:
@@ -194,17 +194,15 @@ class _Telling:
         block = self.spec.blocks.block(name)
         at, keys = self._snapshot(block), {of: row[of] for of in self.tables[name].keys}
         parts = [self._made_in(block, number, at, keys) for number in range(len(block.parts))]
-        return sum(number for number, _ in parts), [one for _, some in parts for one in some]
+        return sum(number for number, _ in parts), [input_row for _, some in parts for input_row in some]
 
     def _made_in(self, block: Block, place: int, at: Snapshot, keys: Mapping[str, Any]) -> tuple[int, list[InputRow]]:
         """Returns the same of a part of a UNION ALL, given its place; other blocks have one part."""
         more = columns_of_part(self.spec, self.tables, block, place, at.relations)
         block = block.parts[place]
-        frames = {one.name: at.rows(one.relation) for one in block.aliases}
-        columns = [
-            f"STRUCT({', '.join(f'{quote(one.name)}.{quote(of)}' for of in frames[one.name].columns)}) AS _of_{number}"
-            for number, one in enumerate(block.aliases)
-        ]
+        frames = {alias.name: at.rows(alias.relation) for alias in block.aliases}
+        fields = [[f"{quote(name)}.{quote(of)}" for of in rows.columns] for name, rows in frames.items()]
+        columns = [f"STRUCT({', '.join(names)}) AS _of_{number}" for number, names in enumerate(fields)]
         own = [f"{sql} AS {of}" for of, sql in more.items()]
         joined = sql_over(frames, lambda tables: block.joined(tables, [*columns, *own]))
         if ROW in keys:
@@ -213,24 +211,24 @@ class _Telling:
             joined = joined.where(joined[of].eqNullSafe(F.lit(value)))
         joined = joined.persist()
         try:
-            number, some = joined.count(), [one.asDict() for one in joined.limit(SHOWN).collect()]
+            number, some = joined.count(), [row.asDict() for row in joined.limit(SHOWN).collect()]
             shown_rows = [json_rows(joined.limit(SHOWN).select(f"_of_{n}.*")) for n in range(len(block.aliases))]
         finally:
             joined.unpersist()
-        return number, [*self._told(block, at, some, shown_rows)]
+        return number, [*self._input_rows(block, at, some, shown_rows)]
 
-    def _told(
+    def _input_rows(
         self, block: Block, at: Snapshot, rows: Sequence[Mapping[str, Any]], shown_rows: Sequence[Any]
     ) -> Iterator[InputRow]:
         """Yields the rows of each table in joined rows; in place of a row of a block, what that is made of."""
         for place, row in enumerate(rows):
             for number, alias in enumerate(block.aliases):
-                there, values = row[f"_of_{number}"].asDict(), shown_rows[number][place]
+                stored, values = row[f"_of_{number}"].asDict(), shown_rows[number][place]
                 relation = at.relations[alias.relation]
-                if all(there[key] is None for key in relation.keys):
+                if all(stored[key] is None for key in relation.keys):
                     yield InputRow(block.name, alias.name, alias.relation, None)
                 elif alias.relation in self.tables:
-                    yield from self._made(alias.relation, there)[1]
+                    yield from self._made(alias.relation, stored)[1]
                 else:
                     yield self._origin(block, alias.name, alias.relation, values)
 
@@ -247,63 +245,65 @@ class _Telling:
         return InputRow(block.name, alias, name, values, batch, file, more)
 
     # ------------------------------------------------------------------------------------------------ a row that is not
-    def _missing(self, name: str, asked: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
+    def _missing(self, name: str, requested: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
         """Yields the steps of a block, each with the number of rows with some values that are left after it."""
         whole = self.spec.blocks.block(name)
-        each = [[*self._missing_of(name, whole, part, asked)] for part in whole.parts]
+        each = [[*self._missing_of(name, whole, part, requested)] for part in whole.parts]
         lacking = [steps for steps in each if any(not left for _, _, left in steps)]
         for steps in each if len(lacking) == len(each) else [steps for steps in each if steps not in lacking]:
             yield from steps
 
     def _missing_of(
-        self, name: str, whole: Block, block: Block, asked: Mapping[str, str]
+        self, name: str, whole: Block, block: Block, requested: Mapping[str, str]
     ) -> Iterator[tuple[str, str, int]]:
         """Yields the same of a part of a UNION ALL, or of a block that is none."""
-        at, kinds = self._snapshot(whole), dict(self.tables[name].columns)
-        frames = {one.name: at.rows(one.relation) for one in block.aliases}
-        wanted = [
-            (_is(sql, value, kinds[of]), {column.table for column in columns_in(block, sql)})
-            for of, value in asked.items()
+        at, dtypes = self._snapshot(whole), dict(self.tables[name].columns)
+        frames = {alias.name: at.rows(alias.relation) for alias in block.aliases}
+        of_values = [
+            (_is(sql, value, dtypes[of]), {column.table for column in columns_in(block, sql)})
+            for of, value in requested.items()
             if (sql := sql_of_joined(block, of)) is not None
         ]
-        there: set[str] = set()
+        joined: set[str] = set()
         for number, alias in enumerate(block.aliases):
-            there.add(alias.name)
-            conditions = [sql for sql, of in wanted if of <= there]
+            joined.add(alias.name)
+            conditions = [sql for sql, of in of_values if of <= joined]
             step = f"{alias.relation} as {alias.name}" if not number else f"joined to {alias.relation} as {alias.name}"
             if conditions:
                 step += f", with {' and '.join(conditions)}"
             left = self._left(block, frames, number + 1, conditions)
             yield name, step, left
             if not left:
-                yield from self._missing_in(alias.relation, block, asked)
+                yield from self._missing_in(alias.relation, block, requested)
                 return
         for number, lateral in enumerate(block.laterals, start=len(block.aliases) + 1):
-            there.add(lateral.alias)
-            conditions = [sql for sql, of in wanted if of <= there]
+            joined.add(lateral.alias)
+            conditions = [sql for sql, of in of_values if of <= joined]
             left = self._left(block, frames, number, conditions)
             shown_conditions = f", with {' and '.join(conditions)}" if conditions else ""
             yield name, f"rows that {shown_call(lateral)} makes as {lateral.alias}{shown_conditions}", left
             if not left:
                 return
-        conditions = [sql for sql, _ in wanted]
-        for condition in (one.sql(DIALECT) for one in conditions_in(block.tree)):
+        conditions = [sql for sql, _ in of_values]
+        for condition in (tree.sql(DIALECT) for tree in conditions_in(block.tree)):
             conditions.append(condition)
             left = self._left(block, frames, len(block.aliases) + len(block.laterals), conditions)
             yield name, f"where {condition}", left
             if not left:
                 return
-        after = [one for one in (block.having(), block.keep.where if block.keep is not None else "") if one]
+        after = [
+            condition for condition in (block.having(), block.keep.where if block.keep is not None else "") if condition
+        ]
         if after:
             yield name, f"of the {block.unit} {' and '.join(after)}", 0
 
-    def _missing_in(self, relation: str, block: Block, asked: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
+    def _missing_in(self, relation: str, block: Block, requested: Mapping[str, str]) -> Iterator[tuple[str, str, int]]:
         """Yields the steps of an earlier block that lacks a row, if the values are those of its columns."""
         if relation not in self.tables:
             return
         columns = {of.lower(): of for of in self.spec.blocks.block(relation).columns}
         inner = {}
-        for of, value in asked.items():
+        for of, value in requested.items():
             plain = plain_read(block, of)
             if plain is not None and plain[0] == relation:
                 inner[columns[plain[1].lower()]] = value
@@ -312,33 +312,33 @@ class _Telling:
 
     def _left(self, block: Block, frames: Mapping[str, DataFrame], number: int, conditions: Sequence[str]) -> int:
         """Returns the number of rows of the first tables of a block that meet some conditions."""
-        some = {one.name: frames[one.name] for one in block.aliases[:number]}
+        some = {alias.name: frames[alias.name] for alias in block.aliases[:number]}
         rows = sql_over(some, lambda tables: block.first(tables, number, conditions))
         return rows.limit(1_000_000).count()
 
 
-def _asked(said: str, spec: QuerySpec) -> dict[str, str]:
+def _requested(text: str, spec: QuerySpec) -> dict[str, str]:
     """Returns columns of the result with values as text.
 
     Raises:
         UsageError: the text names no columns of the result.
     """
     names = {name.lower(): name for name in spec.blocks.columns}
-    starts = [*re.finditer(rf"(?:^|,)\s*({'|'.join(map(re.escape, names))})=", said, re.IGNORECASE)]
+    starts = [*re.finditer(rf"(?:^|,)\s*({'|'.join(map(re.escape, names))})=", text, re.IGNORECASE)]
     if starts and starts[0].start() == 0:
-        ends = [*(one.start() for one in starts[1:]), len(said)]
-        return {names[one[1].lower()]: said[one.end() : end] for one, end in zip(starts, ends, strict=True)}
+        ends = [*(match.start() for match in starts[1:]), len(text)]
+        return {names[match[1].lower()]: text[match.end() : end] for match, end in zip(starts, ends, strict=True)}
     if len(spec.key) == 1:
-        return {spec.key[0]: said}
+        return {spec.key[0]: text}
     example = ",".join(f"{name}=..." for name in spec.key or spec.blocks.columns[:2])
-    raise UsageError(f"--key: {said!r} names no columns of the result", fix=f"--key {example}")
+    raise UsageError(f"--key: {text!r} names no columns of the result", fix=f"--key {example}")
 
 
-def _is(sql: str, value: str, kind: str) -> str:
+def _is(sql: str, value: str, dtype: str) -> str:
     """SQL (BOOLEAN): a value, given as text, is that of an expression; `null` is null."""
     if value == "null":
         return f"{sql} IS NULL"
-    return f"{sql} = {value_from_text(value, Column('value', kind))}"
+    return f"{sql} = {value_from_text(value, Column('value', dtype))}"
 
 
 def _teller(
@@ -350,7 +350,7 @@ def _teller(
     layout = loaded(other.definition.layout)(session, other)
     ledger = Ledger(other.home, other.definition)
 
-    def told(row: dict[str, Any]) -> tuple[int | None, str, str]:
+    def origin(row: dict[str, Any]) -> tuple[int | None, str, str]:
         keys = {of: row.get(of) for of, _, _ in other.result_key_outputs()}
         text = shown(keys)
         more = f"fk-pipeline explain {other.file} --key '{text}'"
@@ -360,8 +360,8 @@ def _teller(
         except FkPipelineError:
             return None, "", more
         events = story.events()
-        counting = [one for one in events if one[1].endswith(COUNTING)] or events[-1:]
+        counting = [event for event in events if event[1].endswith(COUNTING)] or events[-1:]
         batch, _, _, landed = counting[-1] if counting else (None, "", "", "")
         return batch, landed, more
 
-    return told
+    return origin

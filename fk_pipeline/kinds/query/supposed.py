@@ -59,17 +59,17 @@ class Supposed(Snapshot):
         rows = super().rows(name)
         if name not in self.changed:
             return rows
-        old, new = (one.frame for one in self.changed[name].both)
+        old, new = (version.frame for version in self.changed[name].both)
         keys = [*self.relations[name].keys]
-        kept = rows.join(F.broadcast(old.select(*map(quote, keys))), keys, "left_anti")
-        return kept.unionByName(new.select(*map(quote, rows.columns)))
+        remaining = rows.join(F.broadcast(old.select(*map(quote, keys))), keys, "left_anti")
+        return remaining.unionByName(new.select(*map(quote, rows.columns)))
 
     def with_keys(self, name: str, keys: RowSet, columns: Mapping[str, str]) -> RowSet:
         """Returns the rows of a relation with some keys, and no others."""
         if name not in self.changed:
             return super().with_keys(name, keys, columns)
-        wanted = keys.frame.selectExpr(*(f"{quote(of)} AS {quote(own)}" for own, of in columns.items()))
-        return self.reader.frames.cached(self.rows(name).join(wanted, [*columns], "left_semi"), None)
+        requested = keys.frame.selectExpr(*(f"{quote(of)} AS {quote(own)}" for own, of in columns.items()))
+        return self.reader.frames.cached(self.rows(name).join(requested, [*columns], "left_semi"), None)
 
 
 class SupposedBlock:
@@ -98,23 +98,25 @@ class SupposedBlock:
 
 def _by_keys(block: Block, relation: TableRead) -> tuple[Block, tuple[str, ...]]:
     """Returns a block that joins a table by its key alone, and the aliases of it that are not joined by that."""
-    aliases = tuple(_by_key(one, block, relation) for one in block.aliases)
-    unknown = tuple(one.name for one, was in zip(aliases, block.aliases, strict=True) if one.path == _NONE != was.path)
-    by_name = {one.name: one for one in aliases}
+    aliases = tuple(_by_key(alias, block, relation) for alias in block.aliases)
+    unknown = tuple(
+        alias.name for alias, was in zip(aliases, block.aliases, strict=True) if alias.path == _NONE != was.path
+    )
+    by_name = {alias.name: alias for alias in aliases}
     branches = tuple(
-        replace(one, aliases=tuple(by_name[alias.name] for alias in one.aliases)) for one in block.branches
+        replace(branch, aliases=tuple(by_name[alias.name] for alias in branch.aliases)) for branch in block.branches
     )
     return replace(block, aliases=aliases, branches=branches), unknown
 
 
-def _by_key(one: Alias, block: Block, relation: TableRead) -> Alias:
+def _by_key(alias: Alias, block: Block, relation: TableRead) -> Alias:
     """Returns a table of a FROM that is joined by the conditions which read no column of it but its key."""
-    if one.relation != relation.table.name or not one.parent:
-        return one
+    if alias.relation != relation.table.name or not alias.parent:
+        return alias
     keys = {key.lower() for key in relation.keys}
     known = tuple(
         sql
-        for sql in one.path
-        if {column.name.lower() for column in columns_in(block, sql) if column.table == one.name} <= keys
+        for sql in alias.path
+        if {column.name.lower() for column in columns_in(block, sql) if column.table == alias.name} <= keys
     )
-    return replace(one, path=known or _NONE)
+    return replace(alias, path=known or _NONE)

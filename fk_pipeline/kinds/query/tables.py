@@ -57,9 +57,9 @@ def declared_layout(spec: QuerySpec) -> Layout:
 
 def keys_of(spec: QuerySpec, table: str) -> Table:
     """Returns a table with only the columns that identify a row, and the names of all sensitive columns."""
-    found = declared_layout(spec)[table]
-    types = dict(found.columns)
-    return Table(table, tuple((k, types[k]) for k in found.keys), keys=found.keys, sensitive=found.sensitive)
+    declared = declared_layout(spec)[table]
+    types = dict(declared.columns)
+    return Table(table, tuple((k, types[k]) for k in declared.keys), keys=declared.keys, sensitive=declared.sensitive)
 
 
 def shown_keys(_: QuerySpec) -> list[str]:
