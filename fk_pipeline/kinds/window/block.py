@@ -58,14 +58,14 @@ def block_of(spec: WindowSpec, spans: Spans, clocks: Clocks | None = None, *, is
         spec: the pipeline.
         spans: its window.
         clocks: the clocks; None: rows do not wait.
-        isolating: whether rows on which an expression of `select` fails are told: they have a reason in `FAILED` and
+        isolating: whether rows on which an expression of `select` fails are marked: they have a reason in `FAILED` and
             both rows in `PAIR_AS_JSON`.
     """
     branches = [_pairs(spec, spans, isolating=isolating)]
     for side in k.alone_on(spec):
-        alone = _alone(spec, spans, side, isolating=isolating)
-        branches.append(alone if clocks is None else replace(alone, moving=_moving(spans, side, clocks)))
-    first, aliases = branches[0], tuple(alias for one in branches for alias in one.aliases)
+        unmatched = _unmatched(spec, spans, side, isolating=isolating)
+        branches.append(unmatched if clocks is None else replace(unmatched, moving=_moving(spans, side, clocks)))
+    first, aliases = branches[0], tuple(alias for branch in branches for alias in branch.aliases)
     return Block(first.name, Unit.UNION, aliases, first.tree, (), first.columns, None, tuple(branches))
 
 
@@ -77,7 +77,7 @@ def _pairs(spec: WindowSpec, spans: Spans, *, isolating: bool) -> Block:
     return _branch(spec, Side.LEFT, right, "", near, on, joined, isolating=isolating)
 
 
-def _alone(spec: WindowSpec, spans: Spans, side: Side, *, isolating: bool) -> Block:
+def _unmatched(spec: WindowSpec, spans: Spans, side: Side, *, isolating: bool) -> Block:
     other, near = k.other(side), spans.near(side)
     matches = f"_{other}_matches"
     on = _matches(spec, spans, {side: str(side), other: matches}, matches)
@@ -88,7 +88,7 @@ def _alone(spec: WindowSpec, spans: Spans, side: Side, *, isolating: bool) -> Bl
     joined = (
         f"LEFT ANTI JOIN {rows} AS {quote(matches)} ON {' AND '.join([*on, near.equal(matches, str(side)), *more])}"
     )
-    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in _kept(spec, other))
+    nulls = ", ".join(f"CAST(NULL AS {dtype}) AS {quote(name)}" for name, dtype in _stored_columns(spec, other))
     joined += f" CROSS JOIN (SELECT {nulls}) AS {quote(str(other))}"
     return _branch(spec, side, matches, "ANTI", near, on, joined, isolating=isolating)
 
@@ -106,14 +106,14 @@ def _branch(
         near: where matching rows lie.
         on: what they have in common.
         joined: the SQL of the join.
-        isolating: whether rows on which an expression fails are told.
+        isolating: whether rows on which an expression fails are marked.
     """
     anchor = quote(str(side))
     from_ = f"{quote(k.table_of(spec, side))} AS {anchor} {joined}"
     [tree] = parse_as_written(f"SELECT 1 FROM {from_} WHERE {anchor}.{quote(s.HASH)} IS NOT NULL")
     assert isinstance(tree, exp.Select)
     columns = _columns(spec, [*SIDES] if not how else [side], isolating=isolating)
-    tree.set("expressions", [aliased(one, name) for name, one in columns.items()])
+    tree.set("expressions", [aliased(expression, name) for name, expression in columns.items()])
     equal = tuple((name, name) for name in on_columns(spec))
     partner = Alias(other, k.table_of(spec, k.other(side)), how, str(side), tuple(on), equal, near=near)
     aliases = (Alias(str(side), k.table_of(spec, side)), partner)
@@ -133,23 +133,25 @@ def _matches(spec: WindowSpec, spans: Spans, names: dict[Side, str], partner: st
 
 def _columns(spec: WindowSpec, present: Iterable[Side], *, isolating: bool) -> dict[str, exp.Expr]:
     """Returns the columns of a SELECT over the rows of some sides; those of the other are null."""
-    there, found = {*present}, dict[str, exp.Expr]()
+    sides, selected = {*present}, dict[str, exp.Expr]()
     for side in SIDES:
         for column in spec.side(side).key_columns:
             null = text_beside(f"CAST(NULL AS {column.type})")
-            found[k.part(side, column.name)] = column_of(str(side), column.name) if side in there else null
+            selected[k.part(side, column.name)] = column_of(str(side), column.name) if side in sides else null
     for side in SIDES:
-        found[k.HASH_OF[side]] = column_of(str(side), s.HASH) if side in there else text_beside("CAST(NULL AS BINARY)")
+        selected[k.HASH_OF[side]] = (
+            column_of(str(side), s.HASH) if side in sides else text_beside("CAST(NULL AS BINARY)")
+        )
     outputs = _outputs(spec)
     for output, sql in zip(spec.outputs, outputs, strict=True):
         reads = [spec.resolve(read) for read in parse_expression(output.sql).reads]
-        columns = [column_of(str(side), column.name) for side, column in reads if side in there]
+        columns = [column_of(str(side), column.name) for side, column in reads if side in sides]
         value = sql if not isolating or output.plain else f"IF({fails(sql)}, NULL, {sql})"
-        found[output.name] = text_beside(value, columns)
+        selected[output.name] = text_beside(value, columns)
     if isolating:
-        reason = ISOLATING.reason(("TRUE", one.sql, "select") for one in spec.outputs if not one.plain)
-        found |= {FAILED: text_beside(reason), PAIR_AS_JSON: text_beside(_as_json(spec))}
-    return found
+        reason = ISOLATING.reason(("TRUE", output.sql, "select") for output in spec.outputs if not output.plain)
+        selected |= {FAILED: text_beside(reason), PAIR_AS_JSON: text_beside(_as_json(spec))}
+    return selected
 
 
 def _outputs(spec: WindowSpec) -> list[str]:
@@ -157,7 +159,7 @@ def _outputs(spec: WindowSpec) -> list[str]:
     return [f"({body_of(output.sql)})" for output in spec.outputs]
 
 
-def _kept(spec: WindowSpec, side: Side) -> list[tuple[str, str]]:
+def _stored_columns(spec: WindowSpec, side: Side) -> list[tuple[str, str]]:
     """Returns the columns (name, type) of the source that the table of a side has."""
     return [
         (column.name, column.type) for column in (*spec.side(side).key_columns, *CurrentRows.of(spec, side).payload)
@@ -168,10 +170,10 @@ def _as_json(spec: WindowSpec) -> str:
     """SQL (STRING): both rows as JSON, with the columns that the tables have."""
     rows = []
     for side in SIDES:
-        own, kept = quote(str(side)), [name for name, _ in _kept(spec, side)]
-        fields = ", ".join(f"{own}.{quote(name)}" for name in kept)
-        there = f"{own}.{quote(spec.side(side).key_columns[0].name)} IS NOT NULL"
-        rows.append(f"IF({there}, STRUCT({fields}), NULL) AS {own}")
+        own, names = quote(str(side)), [name for name, _ in _stored_columns(spec, side)]
+        fields = ", ".join(f"{own}.{quote(name)}" for name in names)
+        is_present = f"{own}.{quote(spec.side(side).key_columns[0].name)} IS NOT NULL"
+        rows.append(f"IF({is_present}, STRUCT({fields}), NULL) AS {own}")
     return f"TO_JSON(STRUCT({', '.join(rows)}))"
 
 
@@ -180,5 +182,5 @@ def _moving(spans: Spans, side: Side, clocks: Clocks) -> Moving:
     before = spans.closed_at(side, clocks.now)
     holds = "FALSE" if before <= LEAST else f"{quote(str(side))}.{quote(TIME)} < {spans.literal(before)}"
     was = clocks.now if clocks.was is None else clocks.was
-    low, high = (spans.closed_at(side, one) for one in sorted((was, clocks.now)))
+    low, high = (spans.closed_at(side, clock) for clock in sorted((was, clocks.now)))
     return Moving(holds, TIME, None if low <= LEAST else low, None if high >= GREATEST else high)

@@ -13,9 +13,9 @@ number of rows whose close has not come: with a match or without, they may still
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def time_text(ticks: int, kind: str) -> str:
+def time_text(ticks: int, dtype: str) -> str:
     """Returns a time in units as text: a number of milliseconds for BIGINT, otherwise a moment in UTC."""
-    if kind.upper() == "BIGINT":
+    if dtype.upper() == "BIGINT":
         return str(ticks)
     try:
         return (_EPOCH + timedelta(microseconds=ticks)).isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -27,5 +27,5 @@ def standing(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Returns what the result stands for, by the metadata of its last commit: clock and open rows, if it has them."""
     if CLOCK not in metadata:
         return {}
-    found = {"clock": time_text(metadata[CLOCK], metadata[CLOCK_KIND])}
-    return {**found, "open rows": f"{metadata[OPEN]:,}"} if OPEN in metadata else found
+    facts = {"clock": time_text(metadata[CLOCK], metadata[CLOCK_KIND])}
+    return {**facts, "open rows": f"{metadata[OPEN]:,}"} if OPEN in metadata else facts

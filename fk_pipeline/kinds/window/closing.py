@@ -38,8 +38,8 @@ class OldEvents:
         [[at]] = reduce(DataFrame.unionByName, rows).selectExpr(f"MAX({spans.ticks(TIME)})").collect()
         if at is None:
             return None
-        unit = 1_000_000 // UNITS_PER_SECOND[spans.kind]
-        return horizon_at(min(at, micros_since_1970(now) // unit) - self._retention // unit, spans.kind == "TIMESTAMP")
+        unit = 1_000_000 // UNITS_PER_SECOND[spans.dtype]
+        return horizon_at(min(at, micros_since_1970(now) // unit) - self._retention // unit, spans.dtype == "TIMESTAMP")
 
     def removable(self, side: Side, state: DataFrame, keys: Sequence[str], horizon: str, settled: str) -> DataFrame:
         """Returns the keys of the events that no event younger than the horizon meets, and that cannot be withdrawn."""

@@ -30,7 +30,7 @@ def evidence_by_spark(read: TableReader, spec: WindowSpec, side: Side, key: Mapp
         UsageError: a text is not a value of the type of its column.
     """
     of_side, other = spec.side(side), k.other(side)
-    told = key_row(read.warehouse.session, key, of_side)
+    shown_key = key_row(read.warehouse.session, key, of_side)
     spans = Spans.of_state(spec, read.about(WindowStage.LEFT_TABLE).declared)
     log = read.read(k.LOG_OF[k.source(spec, side)]).where(is_key(key, of_side))
     own = read.read(k.table_of(spec, side)).where(is_key(key, of_side))
@@ -41,7 +41,7 @@ def evidence_by_spark(read: TableReader, spec: WindowSpec, side: Side, key: Mapp
     return RowEvidence(
         spec=spec,
         side=side,
-        key=told,
+        key=shown_key,
         spans=spans,
         versions=json_rows(in_source_order(for_story(log, of_side), of_side)),
         own=next(iter(_state(own, spans)), None),
@@ -59,17 +59,17 @@ def _state(rows: DataFrame, spans: Spans, keys: Iterable[str] = ()) -> list[Json
 
 def _matching(own: DataFrame, others: DataFrame, side: Side, spec: WindowSpec, spans: Spans) -> DataFrame:
     """Returns the living rows of the other side that match the row of a side."""
-    times = {side: spans.ticks(f"mine.{TIME}"), k.other(side): spans.ticks(f"theirs.{TIME}")}
+    times = {side: spans.ticks(f"own.{TIME}"), k.other(side): spans.ticks(f"other.{TIME}")}
     conditions = [spans.matches(times[Side.LEFT], times[Side.RIGHT])]
-    conditions += [f"mine.{name} = theirs.{name}" for name in on_columns(spec)]
-    conditions += [f"{one}.{s.HASH} IS NOT NULL" for one in ("mine", "theirs")]
-    mine = F.broadcast(own.alias("mine"))
-    return others.alias("theirs").join(mine, F.expr(" AND ".join(conditions)), "left_semi")
+    conditions += [f"own.{name} = other.{name}" for name in on_columns(spec)]
+    conditions += [f"{alias}.{s.HASH} IS NOT NULL" for alias in ("own", "other")]
+    row = F.broadcast(own.alias("own"))
+    return others.alias("other").join(row, F.expr(" AND ".join(conditions)), "left_semi")
 
 
 def _greatest(read: TableReader, spec: WindowSpec, spans: Spans) -> dict[int, int]:
     """Returns per batch the greatest time of the living rows that it owns."""
     states = [read.read(k.STATE_OF[side]).where(f"{s.HASH} IS NOT NULL") for side in k.sources(spec)]
     times = [state.select(s.OWNER, F.expr(spans.ticks(TIME)).alias("at")) for state in states]
-    found = reduce(DataFrame.unionByName, times).where("at IS NOT NULL").groupBy(s.OWNER).agg(F.max("at")).collect()
-    return {row[0]: row[1] for row in found}
+    rows = reduce(DataFrame.unionByName, times).where("at IS NOT NULL").groupBy(s.OWNER).agg(F.max("at")).collect()
+    return {row[0]: row[1] for row in rows}

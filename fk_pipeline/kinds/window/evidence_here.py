@@ -39,7 +39,7 @@ def evidence_here(table: Tables, spec: WindowSpec, side: Side, key: Mapping[str,
         raise LeftToSpark("the type of the times is not known without Spark")
     spans = Spans.of(spec, "BIGINT" if pa.types.is_integer(time) else "TIMESTAMP")
     log, others = table(k.LOG_OF[k.source(spec, side)]), table(k.table_of(spec, other))
-    tests, told = typed_key(key, spec.side(side), log.schema)
+    tests, shown_key = typed_key(key, spec.side(side), log.schema)
     rows = table(k.table_of(spec, side)).read(Wanted([*STATE_COLUMNS, *on_columns(spec)], tests)).slice(0, 1)
     own = next(iter(_state(rows.select([*STATE_COLUMNS]))), None)
     at = lives_at(own)
@@ -50,12 +50,12 @@ def evidence_here(table: Tables, spec: WindowSpec, side: Side, key: Mapping[str,
     return RowEvidence(
         spec=spec,
         side=side,
-        key=told,
+        key=shown_key,
         spans=spans,
         versions=versions_here(log, spec.side(side), tests),
         own=own,
-        matching=_found(others, matching, names),
-        paired=_found(others, among({name: result[k.part(other, name)] for name in names}), names),
+        matching=_rows_where(others, matching, names),
+        paired=_rows_where(others, among({name: result[k.part(other, name)] for name in names}), names),
         written=json_of(result),
         greatest=_greatest(table, spec) if spec.waits else {},
     )
@@ -67,7 +67,7 @@ def _state(rows: pa.Table) -> list[JsonRow]:
     return [row | {TIME: None if at is None else _limited(at)} for row, at in zip(json_of(rows), times, strict=True)]
 
 
-def _found(state: Relation, test: RowTest | None, keys: Sequence[str]) -> list[JsonRow]:
+def _rows_where(state: Relation, test: RowTest | None, keys: Sequence[str]) -> list[JsonRow]:
     """Returns the rows of a table that meet a condition; None: none does."""
     return [] if test is None else _state(state.read(Wanted([*keys, *STATE_COLUMNS], [test])))
 
@@ -82,12 +82,12 @@ def _matching(on: pa.Table, at: int, others: Relation, around: tuple[int, int]) 
     """
     tests: list[RowTest] = [_LIVES]
     for name in on.column_names:
-        kind, value = others.schema.field(name).type, on[name][0]
-        if pa.types.is_floating(kind) or pa.types.is_nested(kind) or value.type != kind:
+        dtype, value = others.schema.field(name).type, on[name][0]
+        if pa.types.is_floating(dtype) or pa.types.is_nested(dtype) or value.type != dtype:
             raise LeftToSpark("values of 'on' are compared by Spark")
         if not value.is_valid:
             return None
-        bound = value.as_py() if pa.types.is_string(kind) or pa.types.is_integer(kind) else None
+        bound = value.as_py() if pa.types.is_string(dtype) or pa.types.is_integer(dtype) else None
         tests.append(ConstantTest(name, "equal", value, bound))
     first, last = at - around[0], at + around[1]
     if max(abs(first), abs(last)) >= FARTHEST:

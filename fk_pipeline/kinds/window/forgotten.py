@@ -21,7 +21,7 @@ from fk_pipeline.stage_input import Reader, RowSet
 from fk_pipeline.store import schemas as s
 
 _GOES = f"{DECIDED} IN ('{REMOVED}', '{UNMATCHED}{REMOVED}')"
-_ALONE = f"{DECIDED} IN ('{UNMATCHED}{ADDED}', '{UNMATCHED}{WRITTEN}')"
+_UNMATCHED_WRITTEN = f"{DECIDED} IN ('{UNMATCHED}{ADDED}', '{UNMATCHED}{WRITTEN}')"
 
 
 def but_forgotten(read: Reader, rows: RowSet) -> RowSet:
@@ -32,10 +32,10 @@ def but_forgotten(read: Reader, rows: RowSet) -> RowSet:
     for side in SIDES:
         written = written.join(_unknown(read, goes, side).select(ROW), ROW, "left_anti")
     for side in k.alone_on(read.spec):
-        of_side = f"{_ALONE} AND {quote(k.parts(read.spec, side)[0])} IS NOT NULL"
+        of_side = f"{_UNMATCHED_WRITTEN} AND {quote(k.parts(read.spec, side)[0])} IS NOT NULL"
         paired = _paired(read, rows.frame.where(of_side), side)
-        alone = written.where(of_side).join(paired, paired.columns, "left_anti")
-        written = written.where(f"NOT ({of_side})").unionByName(alone)
+        unmatched = written.where(of_side).join(paired, paired.columns, "left_anti")
+        written = written.where(f"NOT ({of_side})").unionByName(unmatched)
     return read.frames.cached(written.select(*map(quote, rows.frame.columns)), rows.at_most)
 
 
@@ -45,8 +45,8 @@ def _unknown(read: Reader, rows: DataFrame, side: Side) -> DataFrame:
     rows = rows.where(f"{quote(names[0])} IS NOT NULL")
     keys = read.frames.cached(rows.select(*map(quote, names)).distinct(), None)
     own = dict(zip((c.name for c in spec.side(side).key_columns), names, strict=True))
-    found = read.with_keys(k.table_of(spec, side), keys, own, needed=[s.APPLIED_IN])
-    known = found.where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*k.own_key(spec, side))
+    stored = read.with_keys(k.table_of(spec, side), keys, own, needed=[s.APPLIED_IN])
+    known = stored.where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*k.own_key(spec, side))
     return rows.join(known, names, "left_anti")
 
 

@@ -35,7 +35,7 @@ EXPIRED_ROW = f"_fk_hash IS NULL AND {TIME} IS NOT NULL"
 _TABLE_SHARE, _RESULT_SHARE = 0.05, 0.02
 """`full_share` of the stages that look up rows in their table, and of the one that does so in the result."""
 
-_HERE, _REFRESH = "fk_pipeline.kinds.window", "fk_pipeline.blocks.refresh"
+_PACKAGE, _REFRESH = "fk_pipeline.kinds.window", "fk_pipeline.blocks.refresh"
 
 _CHANGELOG = """\
 The {side} stream, batch by batch: every event, or the last one per key, with the whole row, its 128-bit hash and the
@@ -113,14 +113,14 @@ def _table(side: Side, stage: str, log: str, more: str = "") -> StageDef:
         reads=(log, stage),
         counts=_TABLE_COUNTS,
         full_share=_TABLE_SHARE,
-        run=f"{_HERE}.stages:{stage}",
-        views=f"{_HERE}.rules:{side}_views",
+        run=f"{_PACKAGE}.stages:{stage}",
+        views=f"{_PACKAGE}.rules:{side}_views",
     )
 
 
 WINDOW = Kind(
     name="window",
-    spec=f"{_HERE}.spec:WindowSpec",
+    spec=f"{_PACKAGE}.spec:WindowSpec",
     inputs=(
         _input(Side.LEFT),
         _input(Side.RIGHT, shared=lambda spec: Side.LEFT if spec.single_store else None),
@@ -151,8 +151,8 @@ WINDOW = Kind(
                 "quarantined": (QUARANTINED,),
             },
             full_share=_RESULT_SHARE,
-            run=f"{_HERE}.stages:resolved_join",
-            views=f"{_HERE}.rules:result_views",
+            run=f"{_PACKAGE}.stages:resolved_join",
+            views=f"{_PACKAGE}.rules:result_views",
             evaluates=lambda spec: [output.sql for output in spec.outputs],
         ),
     ),
@@ -168,26 +168,26 @@ WINDOW = Kind(
         "right.on": (WindowStage.RIGHT_TABLE,),
         "right.time": (WindowStage.RIGHT_TABLE,),
     },
-    keys=f"{_HERE}.tables:keys_of",
-    shown_keys=f"{_HERE}.tables:shown_keys",
+    keys=f"{_PACKAGE}.tables:keys_of",
+    shown_keys=f"{_PACKAGE}.tables:shown_keys",
     proof=Proof(
-        expected=f"{_HERE}.proof:expected",
-        pending=f"{_HERE}.proof:pending",
-        counted=f"{_HERE}.proof:counted",
-        unproved=f"{_HERE}.proof:unproved",
+        expected=f"{_PACKAGE}.proof:expected",
+        pending=f"{_PACKAGE}.proof:pending",
+        counted=f"{_PACKAGE}.proof:counted",
+        unproved=f"{_PACKAGE}.proof:unproved",
     ),
-    suites=f"{_HERE}.suites:WINDOW_SUITES",
-    explain=f"{_HERE}.story:explain",
-    impact=f"{_HERE}.story:impact",
-    explain_here=f"{_HERE}.story:explain_here",
-    impact_here=f"{_HERE}.story:impact_here",
+    suites=f"{_PACKAGE}.suites:WINDOW_SUITES",
+    explain=f"{_PACKAGE}.story:explain",
+    impact=f"{_PACKAGE}.story:impact",
+    explain_here=f"{_PACKAGE}.story:explain_here",
+    impact_here=f"{_PACKAGE}.story:impact_here",
     lineage="fk_pipeline.blocks.current:lineage",
-    layout=f"{_HERE}.layout:layout_of",
-    declared_layout=f"{_HERE}.layout:declared_layout",
-    meaning=f"{_HERE}.tables:meaning",
-    standing=f"{_HERE}.clock:standing",
-    topology=f"{_HERE}.topology:topology",
-    closing=f"{_HERE}.closing:closing_of",
+    layout=f"{_PACKAGE}.layout:layout_of",
+    declared_layout=f"{_PACKAGE}.layout:declared_layout",
+    meaning=f"{_PACKAGE}.tables:meaning",
+    standing=f"{_PACKAGE}.clock:standing",
+    topology=f"{_PACKAGE}.topology:topology",
+    closing=f"{_PACKAGE}.closing:closing_of",
     carried=f"{_REFRESH}.facts:carried",
     blocks=f"{_REFRESH}.block_tree:blocks",
     forecasts=f"{_REFRESH}.forecasts:forecasts",

@@ -67,23 +67,23 @@ def _on_type(spec: WindowSpec, rows: dict[Side, DataFrame], i: int) -> str:
 
 def _time_type(spec: WindowSpec, rows: dict[Side, DataFrame]) -> str:
     """Returns the type of the times, which must be the same on both sides: TIMESTAMP or BIGINT."""
-    found = {
+    dtypes = {
         side: type_of(spec, rows[side], spec.side(side).time, f"{side}.time").simpleString().upper() for side in SIDES
     }
-    for side, kind in found.items():
-        if kind not in UNITS_PER_SECOND:
+    for side, dtype in dtypes.items():
+        if dtype not in UNITS_PER_SECOND:
             raise PipelineFileError(
-                f"{side}.time is {kind}, which is no time",
+                f"{side}.time is {dtype}, which is no time",
                 where=str(spec.file),
                 fix="make both TIMESTAMP, or both BIGINT (milliseconds), for example with CAST",
             )
-    if found[Side.LEFT] != found[Side.RIGHT]:
+    if dtypes[Side.LEFT] != dtypes[Side.RIGHT]:
         raise PipelineFileError(
-            f"left.time is {found[Side.LEFT]}, right.time is {found[Side.RIGHT]}",
+            f"left.time is {dtypes[Side.LEFT]}, right.time is {dtypes[Side.RIGHT]}",
             where=str(spec.file),
             fix="make the types equal, for example with CAST",
         )
-    return found[Side.LEFT]
+    return dtypes[Side.LEFT]
 
 
 def declared_layout(spec: WindowSpec) -> Layout:
@@ -115,7 +115,7 @@ def _layout(
     known_types = {**keys, **dict.fromkeys(k.HASH_OF.values(), "BINARY"), **dict(outputs)}
     result = replace(
         result,
-        columns=tuple((name, known_types.get(name, kind)) for name, kind in result.columns),
+        columns=tuple((name, known_types.get(name, dtype)) for name, dtype in result.columns),
         skip_by=(*result.skip_by, *skippable(tuple(keys.items()))),
     )
     return Layout((*logs, *states, result, s.quarantine_table()))

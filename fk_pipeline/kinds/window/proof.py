@@ -54,9 +54,9 @@ def _current(tables: Mapping[str, DataFrame], spec: WindowSpec, side: Side) -> D
     own = spec.side(side)
     values = [f"({text}) AS _fk_same_{i}" for i, text in enumerate(own.on)]
     rows = current_rows(log, own).selectExpr("*", *values, f"({own.time}) AS _fk_at")
-    kind = rows.schema["_fk_at"].dataType.simpleString()
-    at = limited("_fk_at", kind)
-    micros = f"UNIX_MICROS({at})" if kind == "timestamp" else f"CAST({at} AS DECIMAL(24, 0)) * 1000"
+    dtype = rows.schema["_fk_at"].dataType.simpleString()
+    at = limited("_fk_at", dtype)
+    micros = f"UNIX_MICROS({at})" if dtype == "timestamp" else f"CAST({at} AS DECIMAL(24, 0)) * 1000"
     return rows.withColumn("_fk_at", F.expr(f"CAST({micros} AS DECIMAL(28, 0))"))
 
 
@@ -116,11 +116,11 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
         source, keys, names = k.source(spec, side), k.own_key(spec, side), [c.name for c in spec.side(side).key_columns]
         log, state = tables[k.LOG_OF[source]], tables[k.STATE_OF[source]]
         first = quote(names[0])
-        found, truncated = concerned(log, state, names, due)
-        frames.append(found.selectExpr(*keys).unionByName(state.selectExpr(*keys).crossJoin(truncated)).distinct())
+        touched, truncated = concerned(log, state, names, due)
+        frames.append(touched.selectExpr(*keys).unionByName(state.selectExpr(*keys).crossJoin(truncated)).distinct())
         if side in k.alone_on(spec):
             every = log.where(f"{first} IS NOT NULL").selectExpr(*keys).unionByName(state.selectExpr(*keys)).distinct()
-            none = [F.lit(None).cast(kind).alias(name) for name, kind in k.part_columns(spec, k.other(side))]
+            none = [F.lit(None).cast(dtype).alias(name) for name, dtype in k.part_columns(spec, k.other(side))]
             frames.append(every.select("*", *none))
     return frames
 
@@ -143,11 +143,14 @@ def unproved(tables: Mapping[str, DataFrame], spec: WindowSpec, ledger: Ledger) 
         at = ticks_of(horizon) * (1 if "T" in horizon else 1000)
         rows = _current(tables, spec, side)
         names = [*map(quote, k.parts(spec, side))]
-        told = tables[k.STATE_OF[source]].where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*keys)
-        there = tables[WindowStage.RESOLVED_JOIN].select(*names).where(f"{names[0]} IS NOT NULL").distinct()
-        frames += [rows.where(f"_fk_at < {at}").selectExpr(*keys), there.join(told, k.parts(spec, side), "left_anti")]
+        known = tables[k.STATE_OF[source]].where(f"{s.APPLIED_IN} IS NOT NULL").selectExpr(*keys)
+        in_result = tables[WindowStage.RESOLVED_JOIN].select(*names).where(f"{names[0]} IS NOT NULL").distinct()
+        frames += [
+            rows.where(f"_fk_at < {at}").selectExpr(*keys),
+            in_result.join(known, k.parts(spec, side), "left_anti"),
+        ]
         if side in k.alone_on(spec):  # the match of a row that is a little younger may have expired
-            none = [F.lit(None).cast(kind).alias(name) for name, kind in k.part_columns(spec, k.other(side))]
+            none = [F.lit(None).cast(dtype).alias(name) for name, dtype in k.part_columns(spec, k.other(side))]
             frames.append(rows.where(f"_fk_at < {at + max(0, older)}").selectExpr(*keys).select("*", *none))
     return frames, "TRUE"
 

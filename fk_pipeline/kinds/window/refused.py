@@ -43,23 +43,23 @@ class Refused:
         """Returns the effects that put the records of the batches in the quarantine, in place of older ones."""
         if self._rows is None:
             return [Reject(None, 0, OF_PAIRS)]
-        counts = {batch: {QUARANTINED: found[()]} for batch, found in self._rows.counts(s.BATCH).items()}
+        counts = {batch: {QUARANTINED: numbers[()]} for batch, numbers in self._rows.counts(s.BATCH).items()}
         number = sum(of_batch[QUARANTINED] for of_batch in counts.values())
         return [Reject(self._rows.frame, number, OF_PAIRS), Report(counts)]
 
 
 def refused_before(read: Reader) -> dict[str, RowSet]:
-    """Returns, per side, the keys of rows that the batches refused before: they are asked again."""
+    """Returns, per side, the keys of rows that the batches refused before, and which are computed again."""
     spec = read.spec
     if not spec.computes or read.history.first_time:
         return {}
     records = read.of_batches(s.QUARANTINE, s.BATCH).where(read.batches.predicate(s.BATCH))
     names = {side: partial(k.part, side) for side in SIDES}
     pairs = read.frames.cached(records.where(F.col(s.SIDE) == OF_PAIRS).select(*keys_of_pairs(spec, names)), None)
-    found = {}
+    by_side = {}
     for side in SIDES:
         own = [(k.part(side, column.name), column.name) for column in spec.side(side).key_columns]
         keys = pairs.frame.where(f"{quote(own[0][0])} IS NOT NULL")
         keys = keys.selectExpr(*(f"{quote(part)} AS {quote(name)}" for part, name in own)).distinct()
-        found[str(side)] = read.frames.cached(keys, None)
-    return found
+        by_side[str(side)] = read.frames.cached(keys, None)
+    return by_side

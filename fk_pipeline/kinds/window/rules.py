@@ -35,7 +35,7 @@ from fk_pipeline.spec import quote
 from fk_pipeline.spec.failing import Evaluator
 from fk_pipeline.store import schemas as s
 
-_NOW, _PAIRED, _ALONE, _CONTENT, _KNOWN = "_fk_clock", "_fk_paired", "_fk_alone", "_fk_content", "_fk_known"
+_NOW, _PAIRED, _UNMATCHED, _CONTENT, _KNOWN = "_fk_clock", "_fk_paired", "_fk_alone", "_fk_content", "_fk_known"
 
 
 def left_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
@@ -78,8 +78,8 @@ def _but_removed(reader: CheckReader, side: Side, log: DataFrame) -> DataFrame:
     spans, keys = _spans_of(reader), [c.name for c in reader.spec.side(side).key_columns]
     last = horizon - spans.older(reader.spec, side)
     is_old = f"COALESCE({spans.ticks(TIME)} < {last} AND {ranges_sql(s.BATCH, folded)}, FALSE)"
-    there = reader.whole(k.STATE_OF[side]).select(*map(quote, keys))
-    return log.where(f"NOT {is_old}").unionByName(log.where(is_old).join(there, keys, "left_semi"))
+    stored = reader.whole(k.STATE_OF[side]).select(*map(quote, keys))
+    return log.where(f"NOT {is_old}").unionByName(log.where(is_old).join(stored, keys, "left_semi"))
 
 
 def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
@@ -87,7 +87,7 @@ def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
     result, states = _touched(reader)
     rows = {side: _living(states[side], side, reader.spec) for side in SIDES}
     views = [_pairs(reader, result, states, rows)]
-    return [*views, *(_alone(reader, side, result, rows[side]) for side in k.alone_on(reader.spec))]
+    return [*views, *(_unmatched(reader, side, result, rows[side]) for side in k.alone_on(reader.spec))]
 
 
 def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
@@ -107,7 +107,7 @@ def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
         changed = reader.of_batches(k.table_of(spec, side), s.APPLIED_IN).selectExpr(*k.own_key(spec, side))
         both = written.where(f"{columns[0]} IS NOT NULL").unionByName(changed).distinct()
         keys[side] = reader.at_hand(both, None)
-    found = []
+    parts = []
     for side in SIDES:
         own = {name: name for name in k.parts(spec, side)}
         of_side = _with_content(reader, reader.with_keys(WindowStage.RESOLVED_JOIN, keys[side], own))
@@ -115,18 +115,18 @@ def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:
         if side == Side.RIGHT:
             left = keys[Side.LEFT].frame
             of_side = of_side.join(left, list(left.columns), "left_anti")
-        found.append(of_side)
-    result = reader.at_hand(found[0].unionByName(found[1]), None).frame
+        parts.append(of_side)
+    result = reader.at_hand(parts[0].unionByName(parts[1]), None).frame
     states = {}
     for side in SIDES:
         columns = k.parts(spec, side)
-        wanted = result.select(*map(quote, columns)).where(f"{quote(columns[0])} IS NOT NULL")
-        every = reader.at_hand(wanted.unionByName(keys[side].frame).distinct(), None)
+        result_keys = result.select(*map(quote, columns)).where(f"{quote(columns[0])} IS NOT NULL")
+        every = reader.at_hand(result_keys.unionByName(keys[side].frame).distinct(), None)
         names = [c.name for c in spec.side(side).key_columns]
         own = dict(zip(names, columns, strict=True))
         state = reader.with_keys(k.table_of(spec, side), every, own)
-        wanted = every.frame.select(*[F.col(quote(column)).alias(name) for name, column in own.items()])
-        states[side] = state.join(wanted, names, "left_semi")
+        state_keys = every.frame.select(*[F.col(quote(column)).alias(name) for name, column in own.items()])
+        states[side] = state.join(state_keys, names, "left_semi")
     return result, states
 
 
@@ -163,7 +163,7 @@ def _pairs(
     What the result has of a row that its table does not know any more (`retention`) stays, whatever the other is.
     """
     spec, spans = reader.spec, _spans_of(reader)
-    there = with_copies(result, [quote(name) for name in k.parts(spec, *SIDES)])
+    joined = with_copies(result, [quote(name) for name in k.parts(spec, *SIDES)])
     for side in SIDES:
         own = {name: f"{name}_{side}" for name in (*on_columns(spec), TIME)}
         now = rows[side].select(
@@ -172,8 +172,8 @@ def _pairs(
             F.struct(TIME).alias(f"_fk_at_{side}"),
             F.col(k.HASH_OF[side]).alias(f"_fk_now_{side}"),
         )
-        there = there.join(now, k.parts(spec, side), "left")
-        there = there.withColumn(f"_fk_known_{side}", F.lit(True))
+        joined = joined.join(now, k.parts(spec, side), "left")
+        joined = joined.withColumn(f"_fk_known_{side}", F.lit(True))
         if _horizon(reader, side) is not None:
             known = (
                 states[side]
@@ -181,11 +181,11 @@ def _pairs(
                 .selectExpr(*k.own_key(spec, side), f"TRUE AS {_KNOWN}")
             )
             is_known = f"{quote(k.parts(spec, side)[0])} IS NULL OR COALESCE({_KNOWN}, FALSE)"
-            there = there.join(known, k.parts(spec, side), "left")
-            there = there.withColumn(f"_fk_known_{side}", F.expr(is_known)).drop(_KNOWN)
+            joined = joined.join(known, k.parts(spec, side), "left")
+            joined = joined.withColumn(f"_fk_known_{side}", F.expr(is_known)).drop(_KNOWN)
     ticks = {side: spans.ticks(f"{TIME}_{side}") for side in SIDES}
     near = " AND ".join([*[f"{name}_left = {name}_right" for name in on_columns(spec)], spans.matches(*ticks.values())])
-    found = f"CONCAT({hex_of(s.LEFT_HASH)}, ' and ', {hex_of(s.RIGHT_HASH)})"
+    stored = f"CONCAT({hex_of(s.LEFT_HASH)}, ' and ', {hex_of(s.RIGHT_HASH)})"
     current = f"CONCAT({hex_of('_fk_now_left')}, ' and ', {hex_of('_fk_now_right')})"
     hashes = f"{s.LEFT_HASH} <=> _fk_now_left AND {s.RIGHT_HASH} <=> _fk_now_right"
     both = f"{k.is_pair(spec)} AND _fk_at_left IS NOT NULL AND _fk_at_right IS NOT NULL"
@@ -194,42 +194,44 @@ def _pairs(
         only_one("one_row_per_pair"),
         Rule("hash_is_that_of_the_row", f"NOT ({s.HASH} <=> {_CONTENT})", hex_of(s.HASH), hex_of(_CONTENT)),
         Rule("pairs_are_within_the_window", f"{both} AND NOT COALESCE({near}, FALSE)", times, "'times of a pair'"),
-        Rule("hashes_are_current", f"_fk_known_left AND _fk_known_right AND NOT ({hashes})", found, current),
+        Rule("hashes_are_current", f"_fk_known_left AND _fk_known_right AND NOT ({hashes})", stored, current),
     ]
-    return View(there, _shown(spec), s.BATCH, tuple(rules), _excused(reader))
+    return View(joined, _shown(spec), s.BATCH, tuple(rules), _excused(reader))
 
 
-def _alone(reader: CheckReader, side: Side, result: DataFrame, rows: DataFrame) -> View:
+def _unmatched(reader: CheckReader, side: Side, result: DataFrame, rows: DataFrame) -> View:
     """View of the living rows of a side: whether the result has a pair of each, and whether it has it alone."""
     spec, spans, names = reader.spec, _spans_of(reader), k.parts(reader.spec, side)
     pairs = result.where(k.is_pair(spec)).select(*map(quote, names)).distinct().withColumn(_PAIRED, F.lit(True))
-    alone = result.where(f"NOT ({k.is_pair(spec)}) AND {quote(names[0])} IS NOT NULL")
-    alone = alone.groupBy(*map(quote, names)).agg(F.max(s.BATCH).alias(s.BATCH)).withColumn(_ALONE, F.lit(True))
-    found = (
+    unmatched = result.where(f"NOT ({k.is_pair(spec)}) AND {quote(names[0])} IS NOT NULL")
+    unmatched = (
+        unmatched.groupBy(*map(quote, names)).agg(F.max(s.BATCH).alias(s.BATCH)).withColumn(_UNMATCHED, F.lit(True))
+    )
+    living = (
         rows.selectExpr(*map(quote, names), *k.no_row(spec, k.other(side)), TIME)
         .join(pairs, names, "left")
-        .join(alone, names, "left")
+        .join(unmatched, names, "left")
     )
     closed = "TRUE"
     if spec.waits:
-        found = found.crossJoin(F.broadcast(_clock(reader, spans)))
+        living = living.crossJoin(F.broadcast(_clock(reader, spans)))
         closed = f"{spans.ticks(TIME)} < {_NOW} - {spans.wait(side)}"
     refused = "TRUE" if spec.computes else "FALSE"
-    found = found.withColumns({ROW: F.expr(f"IF({_ALONE}, TRUE, NULL)"), COPIES: F.lit(1)})
-    state = f"CONCAT(IF({_ALONE} IS NULL, 'not ', ''), 'alone')"
+    living = living.withColumns({ROW: F.expr(f"IF({_UNMATCHED}, TRUE, NULL)"), COPIES: F.lit(1)})
+    state = f"CONCAT(IF({_UNMATCHED} IS NULL, 'not ', ''), 'alone')"
     rules = [
-        Rule("no_row_is_paired_and_alone", f"{_ALONE} AND {_PAIRED}", "'alone and in a pair'", "'in a pair'"),
+        Rule("no_row_is_paired_and_alone", f"{_UNMATCHED} AND {_PAIRED}", "'alone and in a pair'", "'in a pair'"),
         Rule(
             "no_missing_row_alone",
-            f"{closed} AND {_ALONE} IS NULL AND {_PAIRED} IS NULL AND NOT {refused}",
+            f"{closed} AND {_UNMATCHED} IS NULL AND {_PAIRED} IS NULL AND NOT {refused}",
             state,
             "'alone'",
         ),
     ]
     if spec.waits:
-        early = f"{_ALONE} AND NOT ({closed})"
+        early = f"{_UNMATCHED} AND NOT ({closed})"
         rules.append(Rule("nothing_is_alone_before_its_close", early, json_of(TIME), "'not closed yet'"))
-    return View(found, _shown(spec), s.BATCH, tuple(rules), _excused(reader))
+    return View(living, _shown(spec), s.BATCH, tuple(rules), _excused(reader))
 
 
 def _excused(reader: CheckReader) -> Callable[[DataFrame], DataFrame] | None:

@@ -31,24 +31,24 @@ class Spans:
     """The window of a join.
 
     Attributes:
-        kind: the type of the times, BIGINT or TIMESTAMP.
+        dtype: the type of the times, BIGINT or TIMESTAMP.
         before: how much earlier than the left row the right row of a pair may have happened, in units of the type.
         after: how much later.
         grace: how much longer than its window a row waits.
     """
 
-    kind: str
+    dtype: str
     before: int
     after: int
     grace: int
 
     @classmethod
-    def of(cls, spec: WindowSpec, kind: str) -> Spans:
+    def of(cls, spec: WindowSpec, dtype: str) -> Spans:
         """Returns the window of a pipeline whose times have a type."""
-        unit = UNITS_PER_SECOND[kind.upper()]
+        unit = UNITS_PER_SECOND[dtype.upper()]
         lengths = (spec.before, spec.after, span(spec.grace))
         before, after, grace = (micros(length) * unit // 1_000_000 for length in lengths)
-        return cls(kind.upper(), before, after, grace)
+        return cls(dtype.upper(), before, after, grace)
 
     @classmethod
     def of_state(cls, spec: WindowSpec, state: Table) -> Spans:
@@ -62,8 +62,8 @@ class Spans:
 
     def ticks(self, time: str) -> str:
         """SQL (BIGINT): a time in units; so far from the ends of the type that the spans can be added."""
-        time = limited(time, self.kind)
-        return f"({time})" if self.kind == "BIGINT" else f"UNIX_MICROS({time})"
+        time = limited(time, self.dtype)
+        return f"({time})" if self.dtype == "BIGINT" else f"UNIX_MICROS({time})"
 
     def wait(self, side: Side) -> int:
         """Returns how long after its time a row of a side without a match is closed."""
@@ -93,7 +93,7 @@ class Spans:
 
     def literal(self, ticks: int) -> str:
         """SQL of a time in units, as a value of the type."""
-        return str(ticks) if self.kind == "BIGINT" else f"TIMESTAMP_MICROS({ticks})"
+        return str(ticks) if self.dtype == "BIGINT" else f"TIMESTAMP_MICROS({ticks})"
 
     def bucket(self, ticks: str) -> str:
         """SQL (BIGINT): the number of the bucket of a time."""

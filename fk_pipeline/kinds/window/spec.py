@@ -128,8 +128,8 @@ class WindowSpec(OverTables, JoinSpec):
 
         Times of which it does not tell the type (`declared_layout`) are taken for TIMESTAMP.
         """
-        kind = dict(table_of(WindowStage.LEFT_TABLE).columns)[TIME].upper()
-        spans = Spans.of(self, kind if kind in UNITS_PER_SECOND else "TIMESTAMP")
+        dtype = dict(table_of(WindowStage.LEFT_TABLE).columns)[TIME].upper()
+        spans = Spans.of(self, dtype if dtype in UNITS_PER_SECOND else "TIMESTAMP")
         return block_of(self, spans, Clocks(None, GREATEST) if self.waits else None)
 
     def result_key_outputs(self) -> Sequence[tuple[str, str | None, bool]]:

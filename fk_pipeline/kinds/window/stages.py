@@ -63,10 +63,10 @@ def _refuse_other_times(read: Reader, side: Side, horizon: str) -> None:
     Raises:
         StateError: the types differ.
     """
-    kind = dict(read.about(k.STATE_OF[side]).declared.columns)[TIME].upper()
-    if (kind == "TIMESTAMP") != ("T" in horizon):
+    dtype = dict(read.about(k.STATE_OF[side]).declared.columns)[TIME].upper()
+    if (dtype == "TIMESTAMP") != ("T" in horizon):
         raise StateError(
-            f"{side}.time is {kind}, and the pipeline goes back to {horizon}, a time of another type",
+            f"{side}.time is {dtype}, and the pipeline goes back to {horizon}, a time of another type",
             where=str(read.spec.file),
             why="retention has removed older events by it; nothing was changed",
             fix=f"undo the edit; or, if the files are still there: fk-pipeline rebuild {read.spec.file} --from landing",
@@ -86,7 +86,7 @@ def resolved_join(read: Reader) -> list[Effect]:
     own = Own(
         block=block_of(spec, spans, clocks, isolating=isolating),
         whole=CLOCK_UNKNOWN if clocks is not None and clocks.was is None else "",
-        facts=dict if clocks is None or spec.is_secret_time() else partial(_standing, read, spans, clocks.now),
+        facts=dict if clocks is None or spec.is_secret_time() else partial(_stands_for, read, spans, clocks.now),
         again=partial(refused_before, read),
         of_removed=tuple(k.parts(spec, *SIDES)),
         counts=_COUNTS,
@@ -94,11 +94,11 @@ def resolved_join(read: Reader) -> list[Effect]:
         settled=partial(but_forgotten, read) if _goes_back(read) else lambda rows: rows,
     )
     effects = refreshed(Refresh(read, own))
-    if spec.computes and any(isinstance(one, Upsert) for one in effects):
+    if spec.computes and any(isinstance(effect, Upsert) for effect in effects):
         effects = [*refused.effects(), *effects]
     if clocks is None or spec.is_secret_time():  # a sensitive clock is in no log, so every run compares all rows
         return effects
-    return [Report(notes=[f"the clock is {time_text(clocks.now, spans.kind)}"]), *effects]
+    return [Report(notes=[f"the clock is {time_text(clocks.now, spans.dtype)}"]), *effects]
 
 
 def _goes_back(read: Reader) -> bool:
@@ -109,9 +109,9 @@ def _goes_back(read: Reader) -> bool:
 
 def _clocks(read: Reader, spans: Spans) -> Clocks:
     """Returns the clock of the result, and the one of both tables as they are read."""
-    found = [at for side in k.sources(read.spec) if (at := _greatest(read, side, spans)) is not None]
+    times = [at for side in k.sources(read.spec) if (at := _greatest(read, side, spans)) is not None]
     was = read.about(WindowStage.RESOLVED_JOIN).metadata.get(CLOCK)
-    return Clocks(was, max(found, default=LEAST))
+    return Clocks(was, max(times, default=LEAST))
 
 
 def _greatest(read: Reader, side: Side, spans: Spans) -> int | None:
@@ -125,7 +125,7 @@ def _greatest(read: Reader, side: Side, spans: Spans) -> int | None:
     return None if living is None else int(living)
 
 
-def _standing(read: Reader, spans: Spans, clock: int) -> dict[str, Any]:
+def _stands_for(read: Reader, spans: Spans, clock: int) -> dict[str, Any]:
     """Returns what the result will stand for: its clock, and the number of rows whose close has not come.
 
     These are rows of sides that may stand alone; a row that serves both sides counts once.
@@ -138,4 +138,4 @@ def _standing(read: Reader, spans: Spans, clock: int) -> dict[str, Any]:
     for source, first in since.items():
         rows = read.in_range(k.STATE_OF[source], TIME, None if first <= LEAST else first, None)
         is_open += rows.where(f"{s.HASH} IS NOT NULL").count()
-    return {CLOCK: clock, CLOCK_KIND: spans.kind, OPEN: is_open}
+    return {CLOCK: clock, CLOCK_KIND: spans.dtype, OPEN: is_open}

@@ -87,19 +87,19 @@ class WindowStory(Story):
     @property
     def pairs(self) -> int:
         """The number of pairs of the row that the result has."""
-        return sum(one.written_in is not None for one in self.partners)
+        return sum(partner.written_in is not None for partner in self.partners)
 
     @property
     def matches(self) -> int:
         """The number of rows with which it is a pair now."""
-        return sum(one.matches for one in self.partners)
+        return sum(partner.matches for partner in self.partners)
 
     @property
     def as_expected(self) -> bool:
         """Whether the result has the pairs of the row, or the row alone, as the definition has them."""
         if self.forgotten:
             return True
-        pairs = all(one.matches == (one.written_in is not None) for one in self.partners)
+        pairs = all(partner.matches == (partner.written_in is not None) for partner in self.partners)
         return pairs and self.belongs_alone == (self.alone_in is not None)
 
     @property
@@ -109,12 +109,12 @@ class WindowStory(Story):
 
     def events(self) -> list[StoryEvent]:
         """Returns the pairs and the versions, by batch."""
-        found = []
-        for one in self.partners:
-            late = "" if one.late_by is None else f", late by {one.late_by}: it stood alone until then"
-            what = f"{shown(one.key)} at {one.time}{late}"
-            found.append((-1 if one.batch is None else one.batch, "match", what, ""))
-        return by_batch([*found, *(one.event(f"row ({one.op})") for one in self.versions)])
+        events = []
+        for partner in self.partners:
+            late = "" if partner.late_by is None else f", late by {partner.late_by}: it stood alone until then"
+            what = f"{shown(partner.key)} at {partner.time}{late}"
+            events.append((-1 if partner.batch is None else partner.batch, "match", what, ""))
+        return by_batch([*events, *(version.event(f"row ({version.op})") for version in self.versions)])
 
     def sentences(self) -> list[str]:
         """Returns the present state in sentences, the conclusion last."""
@@ -129,32 +129,32 @@ class WindowStory(Story):
             why = f"it happened at {self.expired_at}, and events before {self.horizon} are not joined any more"
             return [f"It expired: {why}."]
         if self.time is None or self.window is None:
-            last = next((one for one in self.versions if one.current), None)
+            last = next((version for version in self.versions if version.current), None)
             if last is not None and last.left_out:
                 return [f"Its last version, of batch {last.batch}, {DOES_NOT_PASS}."]
             return ["Its last version is a deletion." if self.versions else "No batch has brought this key."]
-        found = [
+        sentences = [
             f"It happened at {self.time} and matches from {self.window[0]} to {self.window[1]}.",
             f"It has {counted(self.matches, 'match', 'matches')}.",
         ]
         if not self.matches and self.close is not None:
             passed = "has passed" if self.belongs_alone else "has not passed"
-            found.append(f"The clock, {self.clock}, {passed} its close, {self.close}.")
-        return found
+            sentences.append(f"The clock, {self.clock}, {passed} its close, {self.close}.")
+        return sentences
 
 
-def explain(read: TableReader, spec: WindowSpec, ledger: Ledger, said: str) -> WindowStory:
-    """Returns the story of a left row, or of a right row, which is said as `right.KEY`.
+def explain(read: TableReader, spec: WindowSpec, ledger: Ledger, text: str) -> WindowStory:
+    """Returns the story of a left row, or of a right row, which is written as `right.KEY`.
 
     Raises:
         UsageError: the text is not a key of the side.
     """
     from fk_pipeline.kinds.window.evidence_by_spark import evidence_by_spark
 
-    return _story(evidence_by_spark(read, spec, *key_of_side(said, spec)), ledger)
+    return _story(evidence_by_spark(read, spec, *key_of_side(text, spec)), ledger)
 
 
-def explain_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledger, said: str) -> WindowStory:
+def explain_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledger, text: str) -> WindowStory:
     """Returns what `explain` does, without Spark; `table` opens a stored table.
 
     Raises:
@@ -163,68 +163,72 @@ def explain_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Led
     """
     from fk_pipeline.kinds.window.evidence_here import evidence_here
 
-    return _story(evidence_here(table, spec, *key_of_side(said, spec)), ledger)
+    return _story(evidence_here(table, spec, *key_of_side(text, spec)), ledger)
 
 
 def _text(ticks: int | None, spans: Spans) -> str | None:
-    return None if ticks is None else time_text(ticks, spans.kind)
+    return None if ticks is None else time_text(ticks, spans.dtype)
 
 
-def _story(found: RowEvidence, ledger: Ledger) -> WindowStory:
+def _story(evidence: RowEvidence, ledger: Ledger) -> WindowStory:
     """Returns the story that is told of the stored rows."""
-    spec, side, spans, own = found.spec, found.side, found.spans, found.own
+    spec, side, spans, own = evidence.spec, evidence.side, evidence.spans, evidence.own
     at, horizon = lives_at(own), ledger.folds.horizon(k.log_stage(spec, side))
     expired_at = None if own is None or own[s.HASH] is not None else own[TIME]
     earlier, later = spans.around(side)
-    clock = max(found.greatest.values(), default=None)
+    clock = max(evidence.greatest.values(), default=None)
     close = at + spans.wait(side) if at is not None and spec.waits else None
     closed = not spec.waits or (close is not None and clock is not None and clock > close)
     may_be_alone = side in k.alone_on(spec)
-    partners = _partners(found, close if may_be_alone else None, is_limited=horizon is not None)
+    partners = _partners(evidence, close if may_be_alone else None, is_limited=horizon is not None)
     other_key, owner = k.parts(spec, k.other(side))[0], None if own is None else own[s.OWNER]
     return WindowStory(
         side=side,
-        key=found.key,
-        versions=tuple(RowVersion.of(row, spec, side, current=row[s.BATCH] == owner) for row in found.versions),
+        key=evidence.key,
+        versions=tuple(RowVersion.of(row, spec, side, current=row[s.BATCH] == owner) for row in evidence.versions),
         time=_text(at, spans),
-        window=None if at is None else (time_text(at - earlier, spans.kind), time_text(at + later, spans.kind)),
+        window=None if at is None else (time_text(at - earlier, spans.dtype), time_text(at + later, spans.dtype)),
         close=_text(close, spans),
         clock=_text(clock, spans),
         partners=partners,
-        alone_in=max((row[s.BATCH] for row in found.written if row[other_key] is None), default=None),
-        belongs_alone=may_be_alone and at is not None and closed and not any(one.matches for one in partners),
+        alone_in=max((row[s.BATCH] for row in evidence.written if row[other_key] is None), default=None),
+        belongs_alone=may_be_alone and at is not None and closed and not any(partner.matches for partner in partners),
         due=ledger.due.by_stage(),
         horizon=horizon,
         expired_at=_text(expired_at, spans),
-        forgotten=horizon is not None and own is None and bool(found.written),
+        forgotten=horizon is not None and own is None and bool(evidence.written),
     )
 
 
-def _partners(found: RowEvidence, close: int | None, *, is_limited: bool) -> tuple[Partner, ...]:
+def _partners(evidence: RowEvidence, close: int | None, *, is_limited: bool) -> tuple[Partner, ...]:
     """Returns the partners of a row, by time and key, those without a time first.
 
     The row stands alone if the clock passes `close`; None: it never does. `is_limited`: old rows are removed.
     """
-    spec, spans, other = found.spec, found.spans, k.other(found.side)
+    spec, spans, other = evidence.spec, evidence.spans, k.other(evidence.side)
     names, parts = [column.name for column in spec.side(other).key_columns], k.parts(spec, other)
-    matching = {tuple(row[name] for name in names): row for row in found.matching}
-    known = {tuple(row[name] for name in names): row for row in found.paired} | matching
-    written = {tuple(row[part] for part in parts): row[s.BATCH] for row in found.written if row[parts[0]] is not None}
+    matching = {tuple(row[name] for name in names): row for row in evidence.matching}
+    known = {tuple(row[name] for name in names): row for row in evidence.paired} | matching
+    written = {
+        tuple(row[part] for part in parts): row[s.BATCH] for row in evidence.written if row[parts[0]] is not None
+    }
     times = {key: lives_at(known.get(key)) for key in {*matching, *written}}
     partners = []
-    for key, at in sorted(times.items(), key=lambda one: (one[1] is not None, one[1] or 0, one[0])):
-        told = key in known and known[key][s.APPLIED_IN] is not None
-        batch = max(one[s.OWNER] for one in (found.own, matching[key]) if one is not None) if key in matching else None
-        before = [time for owner, time in found.greatest.items() if batch is not None and owner < batch]
+    for key, at in sorted(times.items(), key=lambda item: (item[1] is not None, item[1] or 0, item[0])):
+        is_known = key in known and known[key][s.APPLIED_IN] is not None
+        batch = (
+            max(row[s.OWNER] for row in (evidence.own, matching[key]) if row is not None) if key in matching else None
+        )
+        before = [time for owner, time in evidence.greatest.items() if batch is not None and owner < batch]
         late = max(before) - close if before and close is not None else 0
         partners.append(
             Partner(
                 key=dict(zip(names, key, strict=True)),
-                time=_text(at, spans) or ("gone" if told else "older"),
+                time=_text(at, spans) or ("gone" if is_known else "older"),
                 batch=batch,
                 written_in=written.get(key),
-                matches=batch is not None or (not told and is_limited),
-                late_by=str(timedelta(seconds=late / UNITS_PER_SECOND[spans.kind])) if late > 0 else None,
+                matches=batch is not None or (not is_known and is_limited),
+                late_by=str(timedelta(seconds=late / UNITS_PER_SECOND[spans.dtype])) if late > 0 else None,
             )
         )
     return tuple(partners)
@@ -255,24 +259,24 @@ class WindowImpact:
         return asdict(self)
 
 
-def impact(read: TableReader, spec: WindowSpec, ledger: Ledger, *asked: Any) -> WindowImpact:
-    """Returns the impact of a change of one right row, whose key is `asked`.
+def impact(read: TableReader, spec: WindowSpec, ledger: Ledger, *arguments: Any) -> WindowImpact:
+    """Returns the impact of a change of one right row, whose key is the first of `arguments`.
 
     Raises:
         UsageError: there is no right key, or a file or a time is given, which are not for windows.
     """
-    story = explain(read, spec, ledger, _right_row(*asked))
+    story = explain(read, spec, ledger, _right_row(*arguments))
     return WindowImpact(story.pairs, story.matches)
 
 
-def impact_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledger, *asked: Any) -> WindowImpact:
+def impact_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledger, *arguments: Any) -> WindowImpact:
     """Returns what `impact` does, without Spark; `table` opens a stored table.
 
     Raises:
         LeftToSpark: it is not certain that Spark finds the same.
         UsageError: as of `impact`.
     """
-    story = explain_here(table, spec, ledger, _right_row(*asked))
+    story = explain_here(table, spec, ledger, _right_row(*arguments))
     return WindowImpact(story.pairs, story.matches)
 
 

@@ -76,7 +76,7 @@ def own_key(spec: WindowSpec, side: Side) -> list[str]:
 def no_row(spec: WindowSpec, side: Side) -> list[str]:
     """SQL: the key columns and the hash of a side, null, as the result has them without a row of it."""
     columns = (*part_columns(spec, side), (HASH_OF[side], "BINARY"))
-    return [f"CAST(NULL AS {kind}) AS {quote(name)}" for name, kind in columns]
+    return [f"CAST(NULL AS {dtype}) AS {quote(name)}" for name, dtype in columns]
 
 
 def is_pair(spec: WindowSpec) -> str:

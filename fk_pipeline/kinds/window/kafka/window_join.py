@@ -89,21 +89,21 @@ class WindowJoin:
         if key is None or value is None:
             return PairStep(dropped=1)
         dropped = 0 if self.stores[side].put(key, value, timestamp) else 1
-        found = self._closed(side) if timestamp == self.stream_time else []
+        results = self._closed(side) if timestamp == self.stream_time else []
         other = RIGHT if side == LEFT else LEFT
         before, after = self._span(side)
         last = max(0, timestamp + after)
         matches = self.stores[other].fetch(key, max(0, timestamp - before), last)
-        for at, theirs in matches:
+        for at, other_value in matches:
             self.waiting.pop((at, other == LEFT, key), None)
-            found.append(_pair(side, key, value, theirs, max(timestamp, at)))
+            results.append(_pair(side, key, value, other_value, max(timestamp, at)))
         if not matches and side in self.keeps:
             if self.eager or last < self.stream_time:
-                found.append(_pair(side, key, value, None, timestamp))
+                results.append(_pair(side, key, value, None, timestamp))
             else:
                 self.looked_from = min(self.looked_from, timestamp)
                 self.waiting.setdefault((timestamp, side == LEFT, key), []).append(value)
-        return PairStep(found, dropped)
+        return PairStep(results, dropped)
 
     def _span(self, side: str) -> tuple[int, int]:
         """Returns how much earlier and how much later than a record of a side the other one may be."""
@@ -118,7 +118,7 @@ class WindowJoin:
         """
         if self.looked_from + self._span(by)[1] + self.window.grace >= self.stream_time:
             return []
-        found: list[Pair] = []
+        closed: list[Pair] = []
         still_open: set[str] = set()
         self.looked_from = math.inf
         for at, of_left, key in sorted(self.waiting):
@@ -128,8 +128,8 @@ class WindowJoin:
             if at + self._span(side)[1] + self.window.grace >= self.stream_time:
                 still_open.add(side)
             else:
-                found += [_pair(side, key, value, None, at) for value in self.waiting.pop((at, of_left, key))]
-        return found
+                closed += [_pair(side, key, value, None, at) for value in self.waiting.pop((at, of_left, key))]
+        return closed
 
 
 def _pair(side: str, key: bytes | None, value: bytes, other: bytes | None, timestamp: int) -> Pair:
@@ -176,11 +176,11 @@ class SingleStoreSelfJoin:
         expired = timestamp <= self.store.time - self.window.retention_ms + 1
         earlier = self.store.fetch(key, max(0, timestamp - before), max(0, timestamp + after))
         later = self.store.fetch(key, max(0, timestamp - after), max(0, timestamp + before))
-        found = [Pair(key, value, theirs, max(timestamp, at)) for at, theirs in earlier]
-        for at, theirs in later:
-            if at > timestamp and itself not in found and not expired:
-                found.append(itself)
-            found.append(Pair(key, theirs, value, max(timestamp, at)))
-        if itself not in found and not expired:
-            found.append(itself)
-        return PairStep(found, 0 if self.store.put(key, value, timestamp) else 1)
+        results = [Pair(key, value, other_value, max(timestamp, at)) for at, other_value in earlier]
+        for at, other_value in later:
+            if at > timestamp and itself not in results and not expired:
+                results.append(itself)
+            results.append(Pair(key, other_value, value, max(timestamp, at)))
+        if itself not in results and not expired:
+            results.append(itself)
+        return PairStep(results, 0 if self.store.put(key, value, timestamp) else 1)

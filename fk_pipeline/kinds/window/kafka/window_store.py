@@ -28,9 +28,9 @@ class WindowStore:
         segment = max(self.retention_ms // 2, SEGMENT_MS)
         if timestamp // segment < (self.time - self.retention_ms) // segment:
             return False
-        kept = self.rows.setdefault(key, [])
-        kept.append((timestamp, value))
-        kept.sort(key=lambda row: row[0])
+        rows = self.rows.setdefault(key, [])
+        rows.append((timestamp, value))
+        rows.sort(key=lambda row: row[0])
         return True
 
     def fetch(self, key: bytes, first: int, last: int) -> list[tuple[int, bytes]]:
