@@ -38,9 +38,9 @@ def block_of(spec: AggregateSpec, windows: Windows | None) -> Block:
     groups = [_column(by(name)) for name in spec.group_names]
     values = [*([] if windows is None else [number]), *groups]
     keys = [*([] if windows is None else [START]), *(by(name) for name in spec.group_names)]
-    outputs = {name: quote(name) for name in keys} | {one.name: body_of(one.sql) for one in spec.outputs}
+    outputs = {name: quote(name) for name in keys} | {output.name: body_of(output.sql) for output in spec.outputs}
     select = _from(windows).select(*_selects(spec, windows, number))
-    select.set("group", exp.Group(expressions=[one.copy() for one in values]))
+    select.set("group", exp.Group(expressions=[value.copy() for value in values]))
     is_near = windows is not None and 1 < windows.per_row <= _MOST_NUMBERS
     near = NearNumbers(PANE, 0, windows.step, windows.per_row) if windows is not None and is_near else None
     return Block(
@@ -72,15 +72,15 @@ def _from(windows: Windows | None) -> exp.Select:
 
 def _selects(spec: AggregateSpec, windows: Windows | None, number: exp.Expr) -> list[exp.Expr]:
     """Returns what `select` and `having` may name, and the key."""
-    found: dict[str, exp.Expr] = {}
+    by_name: dict[str, exp.Expr] = {}
     if windows is not None:
         window = number.sql(DIALECT)
         sql = {START: windows.key(window), WINDOW_START: windows.start(window), WINDOW_END: windows.end(window)}
-        found |= {name: expression_as_written(one) for name, one in sql.items()}
+        by_name |= {name: expression_as_written(text) for name, text in sql.items()}
     for name in spec.group_names:
-        found |= {by(name): _column(by(name)), name: _column(by(name))}
-    found |= {str(one.name): _over_rows(body_of(one.text)) for one in spec.measures}
-    return [aliased(one, name) for name, one in found.items()]
+        by_name |= {by(name): _column(by(name)), name: _column(by(name))}
+    by_name |= {str(measure.name): _over_rows(body_of(measure.text)) for measure in spec.measures}
+    return [aliased(expression, name) for name, expression in by_name.items()]
 
 
 def _column(name: str) -> exp.Column:
@@ -98,4 +98,4 @@ def _over_rows(sql: str) -> exp.Expr:
         column.this.set("quoted", True)
     if is_written_back(sql):
         return value
-    return text_beside(f"({sql})", [one.copy() for one in value.find_all(exp.Column)])
+    return text_beside(f"({sql})", [column.copy() for column in value.find_all(exp.Column)])

@@ -25,7 +25,7 @@ row happened (`windows.Windows`); the number of a window in which a row counts."
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 """The names by which `select` and `having` know the window of a group."""
 
-_HERE, _REFRESH = "fk_pipeline.kinds.aggregate", "fk_pipeline.blocks.refresh"
+_PACKAGE, _REFRESH = "fk_pipeline.kinds.aggregate", "fk_pipeline.blocks.refresh"
 
 _CHANGELOG = """\
 The input, batch by batch: every event, or the last one per key, with the whole row, its 128-bit hash and the source's
@@ -55,10 +55,10 @@ def by(name: str) -> str:
 
 
 def _derives(spec: Any) -> dict[str, str]:
-    found = {by(name): sql for name, sql in spec.grouped_by.items()}
+    derived = {by(name): sql for name, sql in spec.grouped_by.items()}
     if spec.window is not None:
-        found[AT] = spec.window.time
-    return found
+        derived[AT] = spec.window.time
+    return derived
 
 
 def _depends_on(spec: Any) -> dict[str, str]:
@@ -76,7 +76,7 @@ def _depends_on(spec: Any) -> dict[str, str]:
 
 AGGREGATE = Kind(
     name="aggregate",
-    spec=f"{_HERE}.spec:AggregateSpec",
+    spec=f"{_PACKAGE}.spec:AggregateSpec",
     inputs=(
         Input(
             Side.INPUT,
@@ -109,8 +109,8 @@ AGGREGATE = Kind(
             reads=("changelog", "table"),
             counts={"applied": (INSERTED, APPLIED), "silent": (SILENT,), "late": (LATE,)},
             full_share=0.05,
-            run=f"{_HERE}.stages:table",
-            views=f"{_HERE}.rules:table_views",
+            run=f"{_PACKAGE}.stages:table",
+            views=f"{_PACKAGE}.rules:table_views",
         ),
         StageDef(
             AggregateStage.AGGREGATED,
@@ -120,7 +120,7 @@ AGGREGATE = Kind(
             counts={"changed": (ADDED, WRITTEN, REMOVED)},
             full_share=0.3,
             run=f"{_REFRESH}.stages:block",
-            views=f"{_HERE}.rules:result_views",
+            views=f"{_PACKAGE}.rules:result_views",
         ),
     ),
     depends_on=_depends_on,
@@ -133,25 +133,25 @@ AGGREGATE = Kind(
         "having": (AggregateStage.AGGREGATED,),
         "select": (AggregateStage.AGGREGATED,),
     },
-    keys=f"{_HERE}.tables:keys_of",
-    shown_keys=f"{_HERE}.tables:shown_keys",
+    keys=f"{_PACKAGE}.tables:keys_of",
+    shown_keys=f"{_PACKAGE}.tables:shown_keys",
     proof=Proof(
-        expected=f"{_HERE}.proof:expected",
-        pending=f"{_HERE}.proof:pending",
-        counted=f"{_HERE}.proof:counted",
-        outside=f"{_HERE}.proof:outside",
+        expected=f"{_PACKAGE}.proof:expected",
+        pending=f"{_PACKAGE}.proof:pending",
+        counted=f"{_PACKAGE}.proof:counted",
+        outside=f"{_PACKAGE}.proof:outside",
         tolerance=1e-9,
-        inexact=f"{_HERE}.proof:inexact",
+        inexact=f"{_PACKAGE}.proof:inexact",
         says="the groups of the table",
         anew="grouped anew",
     ),
-    suites=f"{_HERE}.suites:AGGREGATE_SUITES",
-    explain=f"{_HERE}.story:explain",
+    suites=f"{_PACKAGE}.suites:AGGREGATE_SUITES",
+    explain=f"{_PACKAGE}.story:explain",
     impact="fk_pipeline.blocks.story:no_impact",
     lineage="fk_pipeline.blocks.current:lineage",
-    layout=f"{_HERE}.layout:layout_of",
-    declared_layout=f"{_HERE}.layout:declared_layout",
-    meaning=f"{_HERE}.tables:meaning",
+    layout=f"{_PACKAGE}.layout:layout_of",
+    declared_layout=f"{_PACKAGE}.layout:declared_layout",
+    meaning=f"{_PACKAGE}.tables:meaning",
     carried=f"{_REFRESH}.facts:carried",
     blocks=f"{_REFRESH}.block_tree:blocks",
     forecasts=f"{_REFRESH}.forecasts:forecasts",

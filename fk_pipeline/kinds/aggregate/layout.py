@@ -48,17 +48,19 @@ def layout_of(session: SparkSession, spec: AggregateSpec) -> Layout:
     check_conditions(session, spec, Side.INPUT)
     sequence = sequence_type(session, spec, Side.INPUT)
     stored = _stored(spec, sequence, types)
-    kept = empty(session, stored.columns)
+    no_rows = empty(session, stored.columns)
     for text in spec.aggregates:
         check_of_one_row(spec, rows, computed_on_rows(text), "aggregates", shown=text)
-    tables, read = {stored.name: stored}, {stored.name: kept}
+    tables, read = {stored.name: stored}, {stored.name: no_rows}
     block = spec.block_of(AggregateStage.AGGREGATED, tables.__getitem__)
     written = "aggregates, having or select"
-    for text, one in zip(spec.aggregates, spec.measures, strict=True):
-        if any(call.name in GENERATORS for call in calls_in(one.text)):
+    for text, measure in zip(spec.aggregates, spec.measures, strict=True):
+        if any(call.name in GENERATORS for call in calls_in(measure.text)):
             raise PipelineFileError(f"{written}: {text!r} makes several rows of a group", where=str(spec.file))
     result = analysed_table(spec, tables, block, read, hashed=True, written=written)
-    groups = sql_over({one.name: kept for one in block.aliases}, replace(block, keep=None, columns=block.named).of)
+    groups = sql_over(
+        {alias.name: no_rows for alias in block.aliases}, replace(block, keep=None, columns=block.named).of
+    )
     check_of_one_row(spec, groups, [] if spec.having is None else [spec.having], "having")
     check_of_one_row(spec, groups, [output.sql for output in spec.outputs], "select")
     return _layout(spec, sequence, stored, result)
@@ -67,40 +69,40 @@ def layout_of(session: SparkSession, spec: AggregateSpec) -> Layout:
 def _group_type(spec: AggregateSpec, rows: DataFrame, name: str) -> str:
     """Returns the type of a group, which must be one whose values can be told apart."""
     sql = spec.grouped_by[name]
-    kind = type_of(spec, rows, sql, "group_by").simpleString()
-    base = kind.upper().split("<")[0].split("(")[0].split(" ")[0]
-    collated = " COLLATE " in kind.upper()
+    dtype = type_of(spec, rows, sql, "group_by").simpleString()
+    base = dtype.upper().split("<")[0].split("(")[0].split(" ")[0]
+    collated = " COLLATE " in dtype.upper()
     if base in KEY_TYPES_REFUSED or base in _FLOATING or collated:
         fix = f"CAST(({sql}) AS DECIMAL(18, 6))" if base in _FLOATING else f"TO_JSON({sql})"
         fix = f"LOWER(CAST({sql} AS STRING))" if collated else fix
         raise PipelineFileError(
-            f"group_by {name!r} is {kind}, whose values cannot be told apart as keys",
+            f"group_by {name!r} is {dtype}, whose values cannot be told apart as keys",
             where=str(spec.file),
             fix=f"group by another value, for example {fix} AS {name}",
         )
-    return kind
+    return dtype
 
 
 def _time_type(spec: AggregateSpec, rows: DataFrame) -> str:
     """Returns the type of the times of windows: TIMESTAMP or BIGINT."""
     assert spec.window is not None
-    kind = type_of(spec, rows, spec.window.time, "window.time").simpleString().upper()
-    if kind not in MICROS:
+    dtype = type_of(spec, rows, spec.window.time, "window.time").simpleString().upper()
+    if dtype not in MICROS:
         raise PipelineFileError(
-            f"window.time is {kind}, which is no time",
+            f"window.time is {dtype}, which is no time",
             where=str(spec.file),
             fix="make it TIMESTAMP, or BIGINT (milliseconds), for example with CAST",
         )
-    if kind == "BIGINT" and spec.window.local:
+    if dtype == "BIGINT" and spec.window.local:
         raise PipelineFileError(
             f"window.zone is {spec.window.zone}, and window.time is BIGINT",
             where=str(spec.file),
             fix=f"make it TIMESTAMP: TIMESTAMP_MILLIS({spec.window.time})",
         )
-    windows = Windows.of(spec.window, kind)
+    windows = Windows.of(spec.window, dtype)
     if not (windows.size and windows.step):
         raise PipelineFileError("window: times in milliseconds have no window shorter than that", where=str(spec.file))
-    return kind
+    return dtype
 
 
 def declared_layout(spec: AggregateSpec) -> Layout:

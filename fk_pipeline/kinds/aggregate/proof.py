@@ -57,22 +57,22 @@ def expected(tables: Mapping[str, DataFrame], spec: AggregateSpec, _isolating: b
     source = f"SELECT {', '.join(['*', *values])} FROM {view}"
     names = {f"_fk_value_{i}": name for i, name in enumerate(spec.group_names)}
     if spec.window is not None:
-        kind = rows.selectExpr(f"({spec.window.time}) AS at").schema["at"].dataType.simpleString()
-        source = _windowed(source, spec.window, kind)
+        dtype = rows.selectExpr(f"({spec.window.time}) AS at").schema["at"].dataType.simpleString()
+        source = _windowed(source, spec.window, dtype)
         names |= {_FROM: WINDOW_START, _TO: WINDOW_END, _KEY: START}
-    measures = [one.text for one in spec.measures]
+    measures = [measure.text for measure in spec.measures]
     groups = f"SELECT {', '.join([*names, *measures])} FROM ({source}) GROUP BY {', '.join(names)}"
     session.sql(groups).withColumnsRenamed(names).createOrReplaceTempView(named)
     columns = {by(name): name for name in spec.group_names} | {START: START}
     keys = [quote(columns[column]) for column in k.group_key(spec)]
     outputs = [output.sql for output in spec.outputs]
-    found: DataFrame = session.sql(f"SELECT {', '.join([*keys, *outputs])} FROM {named} WHERE {spec.having or 'TRUE'}")
-    return found.toDF(*k.group_key(spec), *[output.name for output in spec.outputs])
+    result: DataFrame = session.sql(f"SELECT {', '.join([*keys, *outputs])} FROM {named} WHERE {spec.having or 'TRUE'}")
+    return result.toDF(*k.group_key(spec), *[output.name for output in spec.outputs])
 
 
-def _windowed(rows: str, window: TimeWindow, kind: str) -> str:
+def _windowed(rows: str, window: TimeWindow, dtype: str) -> str:
     """SQL (query): rows once per window in which each counts, with the bounds of the window."""
-    size, step, at = micros(span(window.size)), micros(span(window.step)), limited(f"({window.time})", kind)
+    size, step, at = micros(span(window.size)), micros(span(window.step)), limited(f"({window.time})", dtype)
     if window.local:
         zone, size, step = text(window.zone), size // DAY_MICROS, step // DAY_MICROS
         place = f"DATEDIFF(TO_DATE(FROM_UTC_TIMESTAMP({at}, {zone})), {_EPOCH})"
@@ -80,15 +80,15 @@ def _windowed(rows: str, window: TimeWindow, kind: str) -> str:
         def time(number: str) -> str:
             return f"TO_UTC_TIMESTAMP(CAST(DATE_ADD({_EPOCH}, CAST({number} AS INT)) AS TIMESTAMP), {zone})"
 
-    elif kind == "bigint":
+    elif dtype == "bigint":
         place, size, step = at, size // 1000, step // 1000
 
         def time(number: str) -> str:
             return number
 
     else:  # Spark has windows of timestamps
-        found = f"SELECT *, WINDOW({at}, '{size} microseconds', '{step} microseconds') AS _fk_w FROM ({rows})"
-        return f"SELECT *, _fk_w.start AS {_FROM}, _fk_w.end AS {_TO}, _fk_w.start AS {_KEY} FROM ({found})"
+        windowed = f"SELECT *, WINDOW({at}, '{size} microseconds', '{step} microseconds') AS _fk_w FROM ({rows})"
+        return f"SELECT *, _fk_w.start AS {_FROM}, _fk_w.end AS {_TO}, _fk_w.start AS {_KEY} FROM ({windowed})"
     last = f"({place} - (({place} % {step}) + {step}) % {step})"
     spread = f"SELECT *, EXPLODE(SEQUENCE(0, {(size - 1) // step})) AS _fk_back FROM ({rows})"
     start = f"({last} - _fk_back * {step})"
@@ -139,7 +139,7 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
     """
     log, table = tables[AggregateStage.CHANGELOG], tables[AggregateStage.TABLE]
     rows, windows = CurrentRows.of(spec, Side.INPUT), windows_of(spec, dict(table.dtypes))
-    found, whole = concerned(log, table, rows.keys, due)
+    touched, whole = concerned(log, table, rows.keys, due)
     if ANY_GROUP in tables:
         whole = whole.union(tables[ANY_GROUP].select()).limit(1)
     first = quote(rows.keys[0])
@@ -149,9 +149,9 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
         return spread(of.where(f"{s.HASH} IS NOT NULL"), windows).select(*map(quote, k.group_key(spec)))
 
     parts = [groups(tables[CHANGED])] if CHANGED in tables else []
-    for one in (versions, table):
-        narrow = one.select(*map(quote, (*rows.keys, *rows.derived)), s.HASH)
-        parts.append(groups(narrow.join(found.distinct(), rows.keys, "left_semi")))
+    for frame in (versions, table):
+        narrow = frame.select(*map(quote, (*rows.keys, *rows.derived)), s.HASH)
+        parts.append(groups(narrow.join(touched.distinct(), rows.keys, "left_semi")))
         parts.append(groups(narrow.crossJoin(F.broadcast(whole))))
     everything = tables[AggregateStage.AGGREGATED].select(*map(quote, k.group_key(spec)))
     parts.append(everything.crossJoin(F.broadcast(whole)))

@@ -47,24 +47,24 @@ def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
     spec, name = reader.spec, AggregateStage.AGGREGATED
     block, keys = spec.block_of(name, reader.table_of), k.group_key(spec)
     stored, table = reader.whole(name), reader.whole(AggregateStage.TABLE)
-    wanted = None
+    touched = None
     if reader.batches is not None and not reader.small:
-        wanted = _touched(reader)
-        stored = join_by_key(stored, wanted, keys, "left_semi", nullable=True)
+        touched = _touched(reader)
+        stored = join_by_key(stored, touched, keys, "left_semi", nullable=True)
         if by := k.by_columns(spec):
-            table = join_by_key(table, wanted.select(*map(quote, by)).distinct(), by, "left_semi", nullable=True)
-    kinds, numbers = {field.name: field.dataType for field in stored.schema.fields}, _numbers(reader, block)
+            table = join_by_key(table, touched.select(*map(quote, by)).distinct(), by, "left_semi", nullable=True)
+    dtypes, numbers = {field.name: field.dataType for field in stored.schema.fields}, _numbers(reader, block)
     compared = (*block.columns, *numbers)
     loose = inexact(block, {AggregateStage.TABLE: table})
-    exact = [one for one in compared if one not in loose]
-    content = row_hash((one, kinds[one]) for one in block.columns)
-    of_exact = row_hash((one, kinds[one]) for one in exact)
+    exact = [column for column in compared if column not in loose]
+    content = row_hash((column, dtypes[column]) for column in block.columns)
+    of_exact = row_hash((column, dtypes[column]) for column in exact)
     read = [*map(quote, keys), ROW, COPIES, s.BATCH, s.HASH, f"{content} AS {_CONTENT}", f"{of_exact} AS {_EXACT}"]
     rows = with_copies(stored, [*map(quote, keys)]).selectExpr(*read)
     [alias] = block.aliases
     groups = sql_over({alias.name: table}, lambda tables: block.of(tables, numbers))
-    if wanted is not None:
-        groups = join_by_key(groups, wanted, keys, "left_semi", nullable=True)
+    if touched is not None:
+        groups = join_by_key(groups, touched, keys, "left_semi", nullable=True)
     groups = groups.selectExpr(*map(quote, keys), f"{of_exact} AS {_NOW}")
     both = join_by_key(rows, groups, keys, "full", nullable=True)
     rules = [
@@ -80,7 +80,7 @@ def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
     ]
 
     def excused(rows: DataFrame) -> DataFrame:
-        tables = {one: reader.whole(one) for one in spec.definition.proved}
+        tables = {proved: reader.whole(proved) for proved in spec.definition.proved}
         tables |= outside(reader.warehouse.session, spec, reader.ledger)
         return marked(rows, PENDING, pending(tables, reader.due, spec), nullable=True)
 

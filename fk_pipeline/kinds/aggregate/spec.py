@@ -119,7 +119,7 @@ class AggregateSpec(OverTables, PipelineSpec):
     @cached_property
     def grouped_by(self) -> dict[str, str]:
         """Per name of a group, the SQL over a row of the input."""
-        return {str(one.name): body_of(one.text) for one in self.groups}
+        return {str(group.name): body_of(group.text) for group in self.groups}
 
     @property
     def group_names(self) -> tuple[str, ...]:
@@ -130,13 +130,13 @@ class AggregateSpec(OverTables, PipelineSpec):
     def names(self) -> tuple[str, ...]:
         """The names that `select` and `having` may use, in the order of the default result."""
         window = () if self.window is None else (WINDOW_START, WINDOW_END)
-        return (*self.group_names, *window, *(str(one.name) for one in self.measures))
+        return (*self.group_names, *window, *(str(measure.name) for measure in self.measures))
 
     @property
     def outputs(self) -> tuple[Output, ...]:
         """The columns of the result, in their order."""
         parsed = [parse_expression(text) for text in self.select or map(quote, self.names)]
-        return tuple(Output(one.name or "", one.text, one.plain) for one in parsed)
+        return tuple(Output(expression.name or "", expression.text, expression.plain) for expression in parsed)
 
     def block_of(self, _: str, table_of: Callable[[str], Any]) -> Block:
         """Returns the result as a block; `table_of` returns the declaration of a table.
@@ -176,17 +176,20 @@ class AggregateSpec(OverTables, PipelineSpec):
     def _made_of(self) -> Mapping[str, tuple[Column, ...]]:
         """Per name that `select` may use, in lower case, the columns of the input that it is made of."""
         time = () if self.window is None else self._columns(parse_expression(self.window.time).reads)
-        found = {WINDOW_START: time, WINDOW_END: time}
-        return found | {str(one.name).lower(): self._columns(one.reads) for one in (*self.groups, *self.measures)}
+        made_of = {WINDOW_START: time, WINDOW_END: time}
+        return made_of | {
+            str(expression.name).lower(): self._columns(expression.reads)
+            for expression in (*self.groups, *self.measures)
+        }
 
     def _columns(self, reads: Iterable[tuple[str, ...]]) -> tuple[Column, ...]:
-        found = [self.input.column(read[0]) for read in reads]
-        return tuple(dict.fromkeys(column for column in found if column is not None))
+        columns = [self.input.column(read[0]) for read in reads]
+        return tuple(dict.fromkeys(column for column in columns if column is not None))
 
     @cached_property
     def selected(self) -> dict[Side, tuple[Column, ...]]:
         """The columns of the input that the aggregates read."""
-        read = {column for one in self.measures for column in self._columns(one.reads)}
+        read = {column for measure in self.measures for column in self._columns(measure.reads)}
         return {Side.INPUT: tuple(column for column in self.input.columns if column in read)}
 
     def check_outputs(self) -> None:

@@ -84,21 +84,24 @@ class GroupStory(ResultStory):
 
     def events(self) -> list[StoryEvent]:
         """Returns the rows that count and the batches that touched the group, by batch."""
-        rows = [(one.applied_in, "row", f"{shown(one.key)}: {values_said(one.values)}", "") for one in self.members]
+        rows = [
+            (member.applied_in, "row", f"{shown(member.key)}: {values_said(member.values)}", "")
+            for member in self.members
+        ]
         return by_batch([*rows, *((batch, "touched", "", "") for batch in self.touched_by)])
 
     def sentences(self) -> list[str]:
         """Returns the present state in sentences, the conclusion last."""
         many = "" if self.rows == len(self.members) else f", of which {len(self.members)} are shown"
-        found = [f"{counted(self.rows, 'row counts', 'rows count')} in it{many}."]
+        sentences = [f"{counted(self.rows, 'row counts', 'rows count')} in it{many}."]
         if self.left_out:
-            found.append(f"{counted(self.left_out, f'row of it {DOES_NOT_PASS}', f'rows of it {DO_NOT_PASS}')}.")
+            sentences.append(f"{counted(self.left_out, f'row of it {DOES_NOT_PASS}', f'rows of it {DO_NOT_PASS}')}.")
         if self.rows and self.expected is None:
-            found.append("`having` keeps it out of the result.")
-        return [*found, self.concluded(self.has)]
+            sentences.append("`having` keeps it out of the result.")
+        return [*sentences, self.concluded(self.has)]
 
 
-def explain(read: TableReader, spec: AggregateSpec, ledger: Ledger, said: str) -> GroupStory:
+def explain(read: TableReader, spec: AggregateSpec, ledger: Ledger, text: str) -> GroupStory:
     """Returns the story of a group, said as `service=a,level=b`, with windows also `window_start=...`; `null` is null.
 
     A column has the name that `select` gives it.
@@ -108,7 +111,7 @@ def explain(read: TableReader, spec: AggregateSpec, ledger: Ledger, said: str) -
     """
     keys, types = k.group_key(spec), dict(read.about(AggregateStage.AGGREGATED).declared.columns)
     parts = [Column(name, types[key]) for name, key in zip(k.shown_keys(spec), keys, strict=True)]
-    given = parse_columns_of_key(said, parts)
+    given = parse_columns_of_key(text, parts)
     values = [f"CAST(NULL AS {c.type})" if given[c.name] == NULL else value_from_text(given[c.name], c) for c in parts]
     same = " AND ".join(f"{quote(key)} <=> {value}" for key, value in zip(keys, values, strict=True))
     key = _key(read, given, values, parts)
@@ -122,16 +125,17 @@ def explain(read: TableReader, spec: AggregateSpec, ledger: Ledger, said: str) -
     own = CurrentRows.of(spec, Side.INPUT).keys
     recent = counting.orderBy(F.col(s.APPLIED_IN).desc(), *map(quote, own)).limit(MEMBERS_SHOWN)
     payload = [column.name for column in CurrentRows.of(spec, Side.INPUT).payload]
-    found = json_rows(recent.select(*map(quote, own), s.OWNER, s.APPLIED_IN, *map(quote, payload)))
+    shown_rows = json_rows(recent.select(*map(quote, own), s.OWNER, s.APPLIED_IN, *map(quote, payload)))
     members = tuple(
-        Member({n: row[n] for n in own}, row[s.OWNER], row[s.APPLIED_IN], {n: row[n] for n in payload}) for row in found
+        Member({n: row[n] for n in own}, row[s.OWNER], row[s.APPLIED_IN], {n: row[n] for n in payload})
+        for row in shown_rows
     )
     outputs = [quote(output.name) for output in spec.outputs]
     block = spec.block_of(AggregateStage.AGGREGATED, read.table_of)
-    now = sql_over({one.name: current for one in block.aliases}, block.of).where(same)
-    there = read.read(AggregateStage.AGGREGATED).where(same)
-    expected, result = (next(iter(json_rows(one.select(*outputs).limit(1))), None) for one in (now, there))
-    since = there.agg(F.max(s.BATCH)).first()
+    now = sql_over({alias.name: current for alias in block.aliases}, block.of).where(same)
+    stored = read.read(AggregateStage.AGGREGATED).where(same)
+    expected, result = (next(iter(json_rows(frame.select(*outputs).limit(1))), None) for frame in (now, stored))
+    since = stored.agg(F.max(s.BATCH)).first()
     return GroupStory(
         key=key,
         members=members,

@@ -30,24 +30,24 @@ class Windows:
     """The windows of a pipeline.
 
     Attributes:
-        kind: the type of the times, BIGINT or TIMESTAMP.
+        dtype: the type of the times, BIGINT or TIMESTAMP.
         size: how long a window is, in numbers.
         step: how far apart two starts are, in numbers.
         zone: the time zone of windows of days; None: windows are counted from 1970-01-01 in UTC.
     """
 
-    kind: str
+    dtype: str
     size: int
     step: int
     zone: str | None
 
     @classmethod
-    def of(cls, window: TimeWindow, kind: str) -> Windows:
+    def of(cls, window: TimeWindow, dtype: str) -> Windows:
         """Returns the windows of a pipeline whose times have a type."""
-        size, step, unit = micros(span(window.size)), micros(span(window.step)), MICROS[kind.upper()]
+        size, step, unit = micros(span(window.size)), micros(span(window.step)), MICROS[dtype.upper()]
         number = DAY_MICROS if window.local else unit
         zone = window.zone if window.local else None
-        return cls(kind.upper(), size // number, step // number, zone)
+        return cls(dtype.upper(), size // number, step // number, zone)
 
     @property
     def per_row(self) -> int:
@@ -56,8 +56,8 @@ class Windows:
 
     def ticks(self, time: str) -> str:
         """SQL (BIGINT): a time in units of its type."""
-        time = limited(time, self.kind)
-        return f"({time})" if self.kind == "BIGINT" else f"UNIX_MICROS({time})"
+        time = limited(time, self.dtype)
+        return f"({time})" if self.dtype == "BIGINT" else f"UNIX_MICROS({time})"
 
     def numbers(self, time: str) -> str:
         """SQL (ARRAY<BIGINT>): the windows in which a row with a time counts."""
@@ -79,7 +79,7 @@ class Windows:
         """SQL (BIGINT): the number of a window that would begin at a time."""
         if self.zone is None:
             return self.ticks(time)
-        day = f"TO_DATE(FROM_UTC_TIMESTAMP({limited(time, self.kind)}, {text(self.zone)}))"
+        day = f"TO_DATE(FROM_UTC_TIMESTAMP({limited(time, self.dtype)}, {text(self.zone)}))"
         return f"CAST(UNIX_DATE({day}) AS BIGINT)"
 
     def start(self, number: str) -> str:
@@ -87,7 +87,7 @@ class Windows:
         if self.zone is not None:
             day = f"CAST(DATE_FROM_UNIX_DATE(CAST({number} AS INT)) AS TIMESTAMP)"
             return f"TO_UTC_TIMESTAMP({day}, {text(self.zone)})"
-        return number if self.kind == "BIGINT" else f"TIMESTAMP_MICROS({number})"
+        return number if self.dtype == "BIGINT" else f"TIMESTAMP_MICROS({number})"
 
     def end(self, number: str) -> str:
         """SQL: the time at which a window ends; it does not belong to the window."""
