@@ -32,11 +32,11 @@ def changed_rows(location: str, first: int, last: int) -> int | None:
 
     Args:
         location: the path or URI of the table.
-        first: the version that the first of the commits made.
-        last: that of the last one.
+        first: the version of the first commit.
+        last: the version of the last commit.
 
     Returns:
-        The number; None if a commit does not tell its own, if the log has lost one, or if there are too many.
+        The number; None if the log lacks that of a commit, or if there are too many commits.
     """
     if last - first >= MOST_VERSIONS:
         return None

@@ -86,16 +86,18 @@ def as_lines(
         `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, `rounded`, `fields`, and the result of `raw` as `value`) and
         the place.
     """
-    found = {field.name.lower(): field for field in stored.schema.fields}
-    values = {c.name: quote(found[c.name.lower()].name) for c in side.columns if c.name.lower() in found}
+    stored_fields = {field.name.lower(): field for field in stored.schema.fields}
+    values = {
+        c.name: quote(stored_fields[c.name.lower()].name) for c in side.columns if c.name.lower() in stored_fields
+    }
     declared = [f"CAST(NULL AS {c.type}) AS {c.quoted}" for c in side.columns]
-    wanted = stored.sparkSession.range(0).selectExpr(*declared).schema
+    expected = stored.sparkSession.range(0).selectExpr(*declared).schema
     texts, typed = {}, {c.name: f"CAST(NULL AS {c.type})" for c in side.columns if c.name not in values}
     for name, value in values.items():
-        kind = found[name.lower()].dataType
-        if kind == wanted[name].dataType:
+        dtype = stored_fields[name.lower()].dataType
+        if dtype == expected[name].dataType:
             typed[name] = f"_raw.{value}"
-        elif isinstance(kind, (T.StructType, T.ArrayType, T.MapType)):
+        elif isinstance(dtype, (T.StructType, T.ArrayType, T.MapType)):
             texts[name] = f"TO_JSON(_raw.{value}, {_WHOLE})"
         else:
             texts[name] = f"CAST(_raw.{value} AS STRING)"
@@ -138,7 +140,7 @@ def operation(column: str | None, columns: Sequence[str], *, may_lack: bool) -> 
         columns: the columns of a file.
         may_lack: whether a file may lack the column: its rows are written.
     """
-    there = next((name for name in columns if column is not None and name.lower() == column.lower()), None)
-    if column is None or (there is None and may_lack):
+    stored = next((name for name in columns if column is not None and name.lower() == column.lower()), None)
+    if column is None or (stored is None and may_lack):
         return None, None
-    return "NULL" if there is None else f"_raw.{quote(there)}", column
+    return "NULL" if stored is None else f"_raw.{quote(stored)}", column

@@ -189,10 +189,10 @@ def _columns(first: list[str], side: SideSpec, op_column: str | None, header: bo
     if not header:
         has_op = op_column is not None and op_column.lower() not in {name.lower() for name in names}
         return (str(op_column), *names) if has_op else tuple(names)
-    found: dict[str, str] = {}
+    taken: dict[str, str] = {}
     for number, name in enumerate(first):
         unique = name
-        while unique.lower() in found:
+        while unique.lower() in taken:
             unique = f"{unique}_{number}"
-        found[unique.lower()] = unique
-    return tuple(found.values()) or _NO_HEADER
+        taken[unique.lower()] = unique
+    return tuple(taken.values()) or _NO_HEADER

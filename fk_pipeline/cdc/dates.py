@@ -20,7 +20,7 @@ _COUNTER_DIGITS = 7
 """
 
 
-def refuse_part_of_date(stem: str, path: str, *, alone: bool) -> None:
+def refuse_part_of_date(stem: str, path: str, *, is_snapshot: bool) -> None:
     """Refuses a name whose last number is part of a date, or counts within a day.
 
     The last number may be the date itself if that is written as 8 digits, or a number of at least 7 digits after it.
@@ -28,7 +28,7 @@ def refuse_part_of_date(stem: str, path: str, *, alone: bool) -> None:
     Args:
         stem: the name without its ending.
         path: the file.
-        alone: whether the files of one batch are one table, so that files of one day must not become one batch.
+        is_snapshot: whether a batch is a whole table, so that files of one day must not become one batch.
 
     Raises:
         LandingError: the name is refused; the fix is a `batch_by` that is right for it.
@@ -37,7 +37,7 @@ def refuse_part_of_date(stem: str, path: str, *, alone: bool) -> None:
     if not numbers:
         return
     name, last = path.rsplit("/", 1)[-1], numbers[-1]
-    days = [found for found in _DAY.finditer(stem) if _is_day(found)]
+    days = [day for day in _DAY.finditer(stem) if _is_day(day)]
     if days:
         if days[-1].span() == last.span():
             return
@@ -45,7 +45,7 @@ def refuse_part_of_date(stem: str, path: str, *, alone: bool) -> None:
         if counts and len(last[0]) >= _COUNTER_DIGITS:
             return
         what = "a number after a date" if counts else "part of a date"
-        way = "" if counts and alone else _joined(_of_day(days[-1]), "".join(days[-1].group(1, 3, 4)), name)
+        way = "" if counts and is_snapshot else _joined(_of_day(days[-1]), "".join(days[-1].group(1, 3, 4)), name)
     elif month := _fits_to_end(_MONTH, stem):
         what, year = "part of a date", month[1]
         mark, number = (month[2], month[3]) if month[2] else (month[4], month[5])
@@ -54,7 +54,7 @@ def refuse_part_of_date(stem: str, path: str, *, alone: bool) -> None:
         what, way = "the year of a date", ""
     else:
         return
-    ways = [way] if way else [] if alone else ["batch_by: arrival takes files as they come"]
+    ways = [way] if way else [] if is_snapshot else ["batch_by: arrival takes files as they come"]
     raise LandingError(
         f"the last number in the name is {what}: {last[0]}",
         where=path,
@@ -65,13 +65,13 @@ def refuse_part_of_date(stem: str, path: str, *, alone: bool) -> None:
 
 def whole_date(number: str, name: str) -> str:
     """Returns advice with a `batch_by` for a number that begins with a date, such as 20261231101530; else empty."""
-    found = re.match(rf"({_YEAR})()(\d\d)(\d\d)", number)
-    return _joined(r"(?<!\d)(\d{8})", "".join(found.group(1, 3, 4)), name) if found and _is_day(found) else ""
+    match = re.match(rf"({_YEAR})()(\d\d)(\d\d)", number)
+    return _joined(r"(?<!\d)(\d{8})", "".join(match.group(1, 3, 4)), name) if match and _is_day(match) else ""
 
 
-def _is_day(found: re.Match[str]) -> bool:
+def _is_day(match: re.Match[str]) -> bool:
     try:
-        date(*map(int, found.group(1, 3, 4)))
+        date(*map(int, match.group(1, 3, 4)))
     except ValueError:
         return False
     return True
@@ -81,8 +81,8 @@ def _fits_to_end(pattern: re.Pattern[str], stem: str) -> re.Match[str] | None:
     return re.search(f"(?:{pattern.pattern})$", stem)
 
 
-def _of_day(found: re.Match[str]) -> str:
-    mark = _literally(found[2])
+def _of_day(match: re.Match[str]) -> str:
+    mark = _literally(match[2])
     return rf"(\d{{4}}){mark}(\d\d){mark}(\d\d)" if mark else r"(?<!\d)(\d{8})(?!\d)"
 
 
@@ -93,8 +93,8 @@ def _literally(mark: str) -> str:
 def _joined(pattern: str, number: str, name: str) -> str:
     """Returns advice with the pattern as `batch_by`, if it finds the number in the name; else an empty text."""
     for tried in (pattern, f".*{pattern}"):
-        found = re.search(tried, name)
-        if found is not None and "".join(found.groups()) == number:
+        match = re.search(tried, name)
+        if match is not None and "".join(match.groups()) == number:
             return (
                 f"batch_by: '{tried}' in the pipeline file makes the whole date the batch ({number}); "
                 "files of one batch are read in the order of their names"

@@ -87,7 +87,7 @@ _NOT_SENT = ", ".join(
     for form in (
         UNAVAILABLE,
         _BYTES,
-        *(f'["{one}"]' for one in (UNAVAILABLE, _BYTES, _UUID)),
+        *(f'["{element}"]' for element in (UNAVAILABLE, _BYTES, _UUID)),
         json.dumps(list(UNAVAILABLE.encode()), separators=(",", ":")),
         json.dumps({UNAVAILABLE: UNAVAILABLE}, separators=(",", ":")),
     )
@@ -111,7 +111,7 @@ class Debezium(JsonLines):
         read |= {c.name: f"IF(_before, _old.{c.quoted}, {read[c.name]})" for c in side.key_columns}
         sent_as = ", ".join(f"{read[c.name]} AS {c.quoted}" for c in side.columns)
         sent = {c.name: f"_sent.{c.quoted}" for c in side.columns}
-        there = ", ".join(f"IF({sql} IN ({_NOT_SENT}), NULL, {sql}) AS {quote(name)}" for name, sql in sent.items())
+        available = ", ".join(f"IF({sql} IN ({_NOT_SENT}), NULL, {sql}) AS {quote(name)}" for name, sql in sent.items())
         texts = {c.name: f"_texts.{c.quoted}" for c in side.columns}
         place = [f"`{name}`" for name in lines.columns]
         return (
@@ -124,7 +124,7 @@ class Debezium(JsonLines):
                 "IF(_before, TRUE, _op IN ('d', 't')) AS deleted",
                 f"{computed_once(sent_as)} AS _sent",
             )
-            .selectExpr("*", f"{computed_once(there)} AS _texts")
+            .selectExpr("*", f"{computed_once(available)} AS _texts")
             .selectExpr("*", f"{typed_row(side, texts)} AS row")
             .selectExpr("*", f"{_ignored(side)} AS _ignored", f"{_bad(side, texts)} AS _bad")
             .selectExpr(
@@ -276,8 +276,8 @@ def _holes(side: SideSpec) -> str:
         f"IF(_sent.{c.quoted} IS NOT NULL AND _texts.{c.quoted} IS NULL, {text(c.name)}, NULL)"
         for c in side.value_columns
     )
-    found = f"FILTER(CAST(ARRAY({columns}) AS ARRAY<STRING>), _name -> _name IS NOT NULL)"
-    return f"IF(deleted OR SIZE({found}) = 0, NULL, {found})"
+    holes = f"FILTER(CAST(ARRAY({columns}) AS ARRAY<STRING>), _name -> _name IS NOT NULL)"
+    return f"IF(deleted OR SIZE({holes}) = 0, NULL, {holes})"
 
 
 def _fields(names: Sequence[str]) -> str:
@@ -289,8 +289,8 @@ def _fields(names: Sequence[str]) -> str:
 
 def _old(side: SideSpec) -> str:
     """SQL (STRUCT of texts): the key in the old image of a line's event."""
-    found = {c.quoted: f"_envelope.before.{c.quoted}, {value_alike(c.name, '_old_alike')}" for c in side.key_columns}
-    texts = ", ".join(f"{exact(f'COALESCE({sql})')} AS {name}" for name, sql in found.items())
+    values = {c.quoted: f"_envelope.before.{c.quoted}, {value_alike(c.name, '_old_alike')}" for c in side.key_columns}
+    texts = ", ".join(f"{exact(f'COALESCE({sql})')} AS {name}" for name, sql in values.items())
     return f"STRUCT({texts})" if texts else "NULL"
 
 
@@ -311,7 +311,7 @@ def _moves(side: SideSpec, new: Mapping[str, str]) -> str:
 
 
 def _blind(side: SideSpec) -> str:
-    """SQL (BOOLEAN): an update may change the key and does not tell: the key of its message is another one."""
+    """SQL (BOOLEAN): an update may change the key and lacks the old key: the key of its message is another."""
     if not side.key_columns:
         return "FALSE"
     other = " OR ".join(f"NOT ARRAY_CONTAINS(_key.names, {text(c.name.lower())})" for c in side.key_columns)
@@ -326,9 +326,9 @@ def _renamed(side: SideSpec) -> str:
     if not side.key_columns:
         return f"CAST(NULL AS STRUCT<{EVENT_COLUMN.quoted}: {EVENT_COLUMN.type}>)"
     texts = {c.name: exact(value_alike(c.name, "_old_key")) for c in side.key_columns}
-    there = " AND ".join(f"{old} IS NOT NULL" for old in texts.values())
+    whole = " AND ".join(f"{old} IS NOT NULL" for old in texts.values())
     old = typed_key(side, {c.name: f"_old.{c.quoted}" for c in side.key_columns})
-    return f"CASE WHEN {there} THEN {typed_key(side, texts)} WHEN NOT _before THEN {old} END"
+    return f"CASE WHEN {whole} THEN {typed_key(side, texts)} WHEN NOT _before THEN {old} END"
 
 
 def _bad(side: SideSpec, texts: Mapping[str, str]) -> str:

@@ -55,7 +55,7 @@ _FLAT_FIELDS = ("__op", "__deleted", *(f"__source_{name}" for name in _SOURCE))
 def schema_of(side: SideSpec) -> str:
     """DDL of the fields of all shapes together; a line fills those of its own shape.
 
-    For a flattened row the fields show only that it is one.
+    Of a flattened row they only show that it is flattened.
     """
     image, source = struct_of_texts(side.columns), ", ".join(f"{name}: STRING" for name in _SOURCE)
     envelope = (

@@ -37,8 +37,8 @@ def of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
     """
     stored = stored.where(side.told_apart) if side.told_apart else stored
     names = [column.name for column in side.columns if column.name != RESULT_KEY or not side.key_of_result]
-    there = {*stored.columns}  # an old version lacks the columns that `select` has got since
-    columns = [quote(name) for name in (*names, *_OF_THE_FEED) if name in there]
+    present = {*stored.columns}  # an old version lacks the columns that `select` has got since
+    columns = [quote(name) for name in (*names, *_OF_THE_FEED) if name in present]
     if side.key_of_result:
         key = key_as_json((quote(name), name) for name in side.key_of_result)
         return stored.selectExpr(*columns, f"{key} AS {RESULT_KEY}")
@@ -47,9 +47,9 @@ def of_result(stored: DataFrame, side: SideSpec) -> DataFrame:
 
 
 def changes_between(session: SparkSession, path: str) -> DataFrame:
-    """Returns the changes of a version range, with the columns of Delta's change feed that tell kind and version.
+    """Returns the changes of a version range, with the kind and the version of each, as in Delta's change feed.
 
-    Where the log names files for all of them, they are read as Parquet: Delta takes several jobs to find them. Few rows
+    Where the log names files for all of them, they are read as Parquet: Delta takes several jobs to list them. Few rows
     of a file are read in the driver: Spark would read the whole file (ADR 0043).
     """
     feed = plain_feed(path)
@@ -58,20 +58,20 @@ def changes_between(session: SparkSession, path: str) -> DataFrame:
         options = {"readChangeFeed": True, "startingVersion": first, "endingVersion": last}
         return session.read.format("delta").options(**options).load(table).drop("_commit_timestamp")
     schema = T.StructType.fromJson(dict(feed.schema))
-    found = [(part, _here(part, schema)) for part in feed.parts]
-    here = [rows for _, rows in found if rows is not None]
-    rest = [part for part, rows in found if rows is None]
-    frames = [session.createDataFrame(pa.concat_tables(here))] if here else []
+    read = [(part, _in_driver(part, schema)) for part in feed.parts]
+    in_driver = [rows for _, rows in read if rows is not None]
+    rest = [part for part, rows in read if rows is None]
+    frames = [session.createDataFrame(pa.concat_tables(in_driver))] if in_driver else []
     return reduce(DataFrame.unionByName, frames + ([_by_spark(session, rest, schema)] if rest else []))
 
 
 def changes_here(path: str, columns: Sequence[str], most: int) -> pa.Table | None:
-    """Returns the changes of a version range as `changes_between` does, read in the driver; None if Spark must.
+    """Returns the changes of a version range as `changes_between`, read in the driver; None if Spark must read them.
 
     Args:
         path: the range.
-        columns: the columns that are wanted, beside those of the feed that tell kind and version.
-        most: the most rows of a file of changes that the driver reads, and of all of them.
+        columns: the columns to read, beside kind and version.
+        most: the most rows that the driver reads of a file of changes, and of all files.
     """
     feed = plain_feed(path)
     if feed is None:
@@ -80,22 +80,22 @@ def changes_here(path: str, columns: Sequence[str], most: int) -> pa.Table | Non
     if not {*columns} <= {*stored}:
         return None
     schema = T.StructType([stored[name] for name in columns])
-    found: list[pa.Table] = []
+    tables: list[pa.Table] = []
     for part in feed.parts:
-        rows = _here(part, schema, most)
-        if rows is None or len(rows) > most - sum(map(len, found)):
+        rows = _in_driver(part, schema, most)
+        if rows is None or len(rows) > most - sum(map(len, tables)):
             return None
-        found.append(rows)
-    return pa.concat_tables(found).combine_chunks()
+        tables.append(rows)
+    return pa.concat_tables(tables).combine_chunks()
 
 
-def _here(part: FeedPart, schema: T.StructType, most: int = 0) -> pa.Table | None:
-    """Returns changes of one file, read in the driver, with the columns of the feed; None if Spark must.
+def _in_driver(part: FeedPart, schema: T.StructType, most: int = 0) -> pa.Table | None:
+    """Returns changes of one file, read in the driver, with the columns of the feed; None if Spark must read them.
 
     A file is read as a whole if it has at most so many rows.
     """
-    told = part.kind == ""
-    read = T.StructType([*schema, T.StructField("_change_type", T.StringType())]) if told else schema
+    has_types = part.kind == ""
+    read = T.StructType([*schema, T.StructField("_change_type", T.StringType())]) if has_types else schema
     indices = part.only
     if indices is None:
         number = rows_in(part.file)
@@ -105,7 +105,7 @@ def _here(part: FeedPart, schema: T.StructType, most: int = 0) -> pa.Table | Non
     rows = rows_at(part.file, indices, read)
     if rows is None:
         return None
-    rows = rows if told else rows.append_column("_change_type", pa.repeat(part.kind, len(rows)))
+    rows = rows if has_types else rows.append_column("_change_type", pa.repeat(part.kind, len(rows)))
     return rows.append_column("_commit_version", pa.repeat(part.version, len(rows)))
 
 
@@ -159,8 +159,8 @@ class Delta(Columnar):
                 stored = of_result(stored, side)
             names = [name for name in stored.columns if name not in _OF_THE_FEED]
             declared = {column.name.lower() for column in side.columns}
-            kept = [name for name in stored.columns if name in _OF_THE_FEED or name.lower() in declared]
-            stored = stored.select(*map(quote, kept))  # `TO_JSON` does not take every type of Delta
+            columns = [name for name in stored.columns if name in _OF_THE_FEED or name.lower() in declared]
+            stored = stored.select(*map(quote, columns))  # `TO_JSON` does not take every type of Delta
             place = (f"{text(path)} AS path", f"{version} AS block", "MONOTONICALLY_INCREASING_ID() AS position")
             parts.append(as_lines(stored, side, "TO_JSON(_raw)", place, op=op, sent=names))
         return reduce(DataFrame.unionByName, parts)

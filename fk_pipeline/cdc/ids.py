@@ -15,24 +15,24 @@ _HASH = re.compile(r"(?<![0-9a-z])(?=[0-9]*[a-f])[0-9a-f]{16,}(?![0-9a-z])", re.
 """Sixteen hexadecimal digits or more, with a letter: a digest, or a part of one."""
 
 
-def refuse_part_of_id(stem: str, path: str, *, alone: bool) -> None:
+def refuse_part_of_id(stem: str, path: str, *, is_snapshot: bool) -> None:
     """Refuses a name whose last number is part of a UUID or of a hash.
 
     Args:
         stem: the name without its ending.
         path: the file.
-        alone: whether the files of one batch are one table, so that each file needs a number.
+        is_snapshot: whether a batch is a whole table, so that each file needs a number.
 
     Raises:
         LandingError: the name is refused.
     """
     *_, last = re.finditer(r"\d+", stem)
     for what, pattern in (("a UUID", _UUID), ("a hash", _HASH)):
-        if any(found.start() <= last.start() < found.end() for found in pattern.finditer(stem)):
+        if any(match.start() <= last.start() < match.end() for match in pattern.finditer(stem)):
             ways = ["say with batch_by which number in the name is the batch", "or number the files"]
             raise LandingError(
                 f"the last number in the name is part of {what}: {last[0]}",
                 where=path,
                 why="as a batch it would put the file before or after others by chance; nothing was recorded",
-                fix="; ".join(ways if alone else ["batch_by: arrival takes files as they come", *ways]),
+                fix="; ".join(ways if is_snapshot else ["batch_by: arrival takes files as they come", *ways]),
             )

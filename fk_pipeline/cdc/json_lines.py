@@ -81,7 +81,7 @@ def value_of(parsed: str) -> str:
 
 
 def is_one(parsed: str, mark: str = DIGEST) -> str:
-    """SQL (BOOLEAN): the text is one JSON value, an object or null; values in it may have another shape than asked."""
+    """SQL (BOOLEAN): the text is one JSON value, an object or null; values in it may have another shape than given."""
     ends = " AND ".join(f"GET({parsed}._fk_line, {i})._fk_end <=> {mark}" for i in (0, 2))
     return f"(SIZE({parsed}._fk_line) <=> 3 AND {ends})"
 
@@ -104,9 +104,9 @@ def not_object(names: Sequence[str]) -> str:
     Args:
         names: the names on the way to each field, separated by points.
     """
-    kind = "REGEXP_EXTRACT(SCHEMA_OF_VARIANT(TRY_VARIANT_GET(TRY_PARSE_JSON(value), {}, 'variant')), '^[A-Z]+', 0)"
-    kinds = ", ".join(f"CONCAT({text(f'{name}=')}, {kind.format(text(f'$.{name}'))})" for name in names)
-    reason = f"REGEXP_EXTRACT(CONCAT_WS(';', {kinds}), '[^;]+=(?!OBJECT|VOID)[A-Z]+', 0)"
+    json_type = "REGEXP_EXTRACT(SCHEMA_OF_VARIANT(TRY_VARIANT_GET(TRY_PARSE_JSON(value), {}, 'variant')), '^[A-Z]+', 0)"
+    json_types = ", ".join(f"CONCAT({text(f'{name}=')}, {json_type.format(text(f'$.{name}'))})" for name in names)
+    reason = f"REGEXP_EXTRACT(CONCAT_WS(';', {json_types}), '[^;]+=(?!OBJECT|VOID)[A-Z]+', 0)"
     for of, what in {"STRING": "a text", "BOOLEAN": "a boolean", "ARRAY": "a list", "[A-Z]+": "a number"}.items():
         reason = f"REGEXP_REPLACE({reason}, '={of}$', ' is {what}, not an object')"
     return f"NULLIF({reason}, '')"

@@ -63,9 +63,9 @@ def names_at(path: str | None = None) -> str:
     Args:
         path: SQL (STRING) of the path, such as `'$.data'`; None: the line itself.
     """
-    text_there = "value" if path is None else f"GET_JSON_OBJECT(value, {path})"
+    text_at = "value" if path is None else f"GET_JSON_OBJECT(value, {path})"
     # The text itself is strict JSON only without NaN and Infinity.
-    return f"COALESCE(JSON_OBJECT_KEYS({text_there}), JSON_OBJECT_KEYS({_marked_at(path)}))"
+    return f"COALESCE(JSON_OBJECT_KEYS({text_at}), JSON_OBJECT_KEYS({_marked_at(path)}))"
 
 
 def differ(names: str, declared: Sequence[str]) -> str:
@@ -76,7 +76,7 @@ def differ(names: str, declared: Sequence[str]) -> str:
 
 
 def as_declared(declared: Sequence[str]) -> str:
-    """SQL (ARRAY<STRING>) over `NAMES` and `ALIKE`: the names that were sent, each declared one as it is declared."""
+    """SQL (ARRAY<STRING>) over `NAMES` and `ALIKE`: the sent names, each declared name as it is declared."""
     known = ", ".join(f"{text(name.lower())}, {text(name)}" for name in declared)
     return f"IF({ALIKE} IS NULL, {NAMES}, TRANSFORM({NAMES}, _n -> COALESCE(MAP({known})[LOWER(_n)], _n)))"
 

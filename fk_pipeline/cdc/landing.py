@@ -1,6 +1,6 @@
 """Discovery: which landing files are new, and which batch each belongs to (`docs/reference/landing.md`). No Spark.
 
-It returns what it found; `fk_pipeline.engine.discovery` records that in the ledger.
+It returns a `Discovery`; `fk_pipeline.engine.discovery` records that in the ledger.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
                 where=path,
                 fix="correct batch_by, or keep files of other kinds out of the folder",
             )
-        text = "".join(found or "" for found in match.groups()) if match.re.groups else match[0]
+        text = "".join(group or "" for group in match.groups()) if match.re.groups else match[0]
     else:
         stem = stem_of(name, side) or ""
         numbers = re.findall(r"\d+", stem)
@@ -63,8 +63,8 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
         if not numbers:
             return None
         text = numbers[-1]
-        refuse_part_of_date(stem, path, alone=side.is_snapshot)
-        refuse_part_of_id(stem, path, alone=side.is_snapshot)
+        refuse_part_of_date(stem, path, is_snapshot=side.is_snapshot)
+        refuse_part_of_id(stem, path, is_snapshot=side.is_snapshot)
     if not text.isdecimal() or int(text) > MAX_BATCH:
         otherwise = "say with batch_by which number in the name is the batch, or 'batch_by: arrival'"
         raise LandingError(
@@ -94,7 +94,7 @@ class KnownFiles(Protocol):
 
     @property
     def known(self) -> Mapping[tuple[Side, str], LandedFile]:
-        """Every file that was ever found, by side and path."""
+        """Every file that was ever discovered, by side and path."""
         ...
 
     @property
@@ -113,7 +113,7 @@ class KnownFiles(Protocol):
         ...
 
     def of_side(self, side: Side) -> Sequence[LandedFile]:
-        """Every file of a side that was ever found."""
+        """Every file of a side that was ever discovered."""
         ...
 
 
@@ -153,8 +153,8 @@ def look(
                 notices.append(no_table(spec, side))
             continue
         listed = zone.list(landing_path(spec, side))
-        found = [file for file in listed if file.kind == FILE and is_of_format(file.path, spec.side(side))]
-        for file in found:
+        files_of_format = [file for file in listed if file.kind == FILE and is_of_format(file.path, spec.side(side))]
+        for file in files_of_format:
             path = relative(spec, file.path)
             known = files.known.get((side, path))
             if known is None:
@@ -173,7 +173,7 @@ def look(
         notices += about_listed(spec, side, listed, gone, zone)
     if arrivals or not others or any(map(files.of_side, others)):  # before there is a table, no step counts
         clocks = spec.clocks.items()
-        steps = ((side, _new_step(spec, side, one, files, now, stopped=stopped)) for side, one in clocks)
+        steps = ((side, _new_step(spec, side, clock, files, now, stopped=stopped)) for side, clock in clocks)
         arrivals += [(side, step) for side, step in steps if step is not None]
     if arrivals:
         batch = _next_batch([*files.batches, *(f.batch for f in discovered)], arrivals[0][1].path)
@@ -184,13 +184,13 @@ def look(
     return Discovery(tuple(discovered), tuple(changed), tuple(vanished), notices=tuple(notices))
 
 
-def refuse_missing(found: Discovery, spec: PipelineSpec, files: KnownFiles) -> None:
+def refuse_missing(discovery: Discovery, spec: PipelineSpec, files: KnownFiles) -> None:
     """Refuses a missing local landing folder from which no file is known: its path may be a mistake.
 
     Raises:
         PipelineFileError: there is such a folder.
     """
-    for notice in found.notices:
+    for notice in discovery.notices:
         local = "://" not in landing_path(spec, notice.side) and spec.side(notice.side).format != "delta"
         if notice.kind == MISSING and local and not files.of_side(notice.side):
             fix = f"correct the path, or make the folder if its files come later: mkdir -p '{notice.first}'"
@@ -227,37 +227,37 @@ def _new_versions(spec: PipelineSpec, side: Side, files: KnownFiles) -> list[Fou
     withdrawn = [path for path, f in known.items() if f.batch in removed]
     given_up = [spec.location(path) for of, path in files.given_up if of == side]
     names, lies = {path: f.modified for path, f in known.items()}, not spec.definition.input(side).log
-    found = new_versions(landing_path(spec, side), names, withdrawn, given_up, may_be_another=lies)
-    return [] if found is None else [FoundFile(*found)]
+    versions = new_versions(landing_path(spec, side), names, withdrawn, given_up, may_be_another=lies)
+    return [] if versions is None else [FoundFile(*versions)]
 
 
 def newest_seen(
     spec: PipelineSpec, files: KnownFiles, side: Side, discovered: Iterable[LandedFile] = ()
 ) -> Seen | None:
-    """Returns the newest version of a table, or of a clock, that was found, without those of withdrawn batches.
+    """Returns the newest discovered version of a table or of a clock, without those of withdrawn batches.
 
-    It is that of the last batch: a table that was made anew begins with version 0 again, and a clock may be put back.
+    It is that of the last batch: a table that was made again begins with version 0, and a clock may be put back.
 
     Args:
         spec: the pipeline.
-        files: those that its ledger knows.
+        files: the files in its ledger.
         side: the input.
-        discovered: what was found of any input, and is not in the ledger.
+        discovered: files of any input that are not in the ledger yet.
     """
     removed = files.removed
-    found: dict[tuple[int, int], Seen] = {}
-    for file in (*files.of_side(side), *(one for one in discovered if one.side == side)):
+    seen: dict[tuple[int, int], Seen] = {}
+    for file in (*files.of_side(side), *(f for f in discovered if f.side == side)):
         if file.batch not in removed and names_versions(file.path):
             location, _, version = version_range(spec.location(file.path))
             place = file.digest if is_clock(location) else location
-            found[int(file.batch), version] = Seen(place, file.digest, version)
-    return found[max(found)] if found else None
+            seen[int(file.batch), version] = Seen(place, file.digest, version)
+    return seen[max(seen)] if seen else None
 
 
 def _new_step(
     spec: PipelineSpec, side: Side, given: ClockSpec, files: KnownFiles, now: datetime | None, *, stopped: bool
 ) -> FoundFile | None:
-    """Returns the step that a clock is in; None if it is the one that was found last, or an earlier one.
+    """Returns the step that a clock is in; None if it is the last discovered step, or an earlier one.
 
     Raises:
         UsageError: the clock cannot show `now`.

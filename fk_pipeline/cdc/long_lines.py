@@ -146,9 +146,9 @@ def without(
         block = memoryview(whole)[: max(0, until - at)]
         while block:
             if at < begin:
-                kept = block[: begin - at]
-                yield bytes(kept)
-                at, block = at + len(kept), block[len(kept) :]
+                copied = block[: begin - at]
+                yield bytes(copied)
+                at, block = at + len(copied), block[len(copied) :]
                 continue
             cut = block[: end - at]
             shown += cut[: BYTES_SHOWN - len(shown)]

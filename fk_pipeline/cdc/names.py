@@ -36,7 +36,7 @@ def as_utf8(path: str) -> str:
     a\xff a\x5cxff a\b
     """
     escaped = _BYTE.sub(r"\\x5cx\1", path)
-    return re.sub("[\udc80-\udcff]", lambda found: f"\\x{ord(found[0]) - 0xDC00:02x}", escaped)
+    return re.sub("[\udc80-\udcff]", lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", escaped)
 
 
 def real(path: str) -> str:
@@ -47,7 +47,7 @@ def real(path: str) -> str:
     """
     if storage.scheme_of(path):
         return path
-    return _BYTE.sub(lambda found: os.fsdecode(bytes.fromhex(found[1])), path)
+    return _BYTE.sub(lambda match: os.fsdecode(bytes.fromhex(match[1])), path)
 
 
 def strange(paths: Iterable[str]) -> list[str]:

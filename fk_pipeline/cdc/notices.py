@@ -34,19 +34,19 @@ class Notice:
     text: str
 
     @classmethod
-    def of(cls, side: Side, kind: str, paths: Sequence[str], one: str, many: str, then: str) -> Notice:
+    def of(cls, side: Side, kind: str, paths: Sequence[str], singular: str, plural: str, then: str) -> Notice:
         """Returns a notice about some paths, at least one.
 
         Args:
             side: the side whose files they are.
             kind: its kind.
             paths: the paths.
-            one: the statement about one path, such as `file is empty`.
-            many: the same statement about several paths.
+            singular: the statement about one path, such as `file is empty`.
+            plural: the same statement about several paths.
             then: the consequence and the remedy.
         """
-        said = f"1 {one}: {paths[0]}" if len(paths) == 1 else f"{len(paths):,} {many}; the first: {paths[0]}"
-        return cls(side, kind, len(paths), paths[0], f"{side}: {said}. {then}")
+        sentence = f"1 {singular}: {paths[0]}" if len(paths) == 1 else f"{len(paths):,} {plural}; the first: {paths[0]}"
+        return cls(side, kind, len(paths), paths[0], f"{side}: {sentence}. {then}")
 
     def __str__(self) -> str:
         return self.text
@@ -73,7 +73,7 @@ def about_listed(
             paths.setdefault(kind, []).append(relative(spec, file.path))
     endings = ", ".join(endings_of(reads) or [f"{e}, {e}.gz" for e in JSON_LINES])
     pattern = f"{spec.side(side).path.rstrip('/')}/*/*"
-    for kind, one, many, then in (
+    for kind, singular, plural, then in (
         (UNREAD, "file is not read", "files are not read",
          f"Format {reads.format} reads {endings}: convert them, correct {side}.format, or keep them elsewhere"),
         (FOLDERS, "folder is not looked into", "folders are not looked into",
@@ -82,7 +82,7 @@ def about_listed(
         (EMPTY, "file is empty", "files are empty", "No row is read there; land what should be in it again"),
     ):  # fmt: skip
         if kind in paths:
-            notices.append(Notice.of(side, kind, paths[kind], one, many, then))
+            notices.append(Notice.of(side, kind, paths[kind], singular, plural, then))
     if gone:
         then = "Their rows stay, but a batch that is withdrawn cannot be brought back without its files"
         notices.append(
@@ -95,8 +95,8 @@ def about_waiting(waiting: Sequence[tuple[LandedFile, LandedFile]]) -> list[Noti
     """Returns the notices about files that are left out, each given with another file of its batch that is gone."""
     notices = []
     for side in dict.fromkeys(file.side for file, _ in waiting):
-        mine = [(file, gone) for file, gone in waiting if file.side == side]
-        (first, gone), paths = mine[0], [file.path for file, _ in mine]
+        pairs = [(file, gone) for file, gone in waiting if file.side == side]
+        (first, gone), paths = pairs[0], [file.path for file, _ in pairs]
         then = f"Batch {first.batch} cannot be read again without {gone.path}, which is gone: restore it"
         notices.append(Notice.of(side, HELD_BACK, paths, "file is held back", "files are held back", then))
     return notices
@@ -121,15 +121,15 @@ def about_names(
         return []
     by_arrival = reads.batch_by == "arrival" or (reads.batch_by is None and reads.format == "dms")
     arrived = {relative(spec, file.path) for file in arrivals}
-    one = next((f for f in new if f.path not in arrived), new[0])
+    landed = next((f for f in new if f.path not in arrived), new[0])
     notices = []
     if first:
         rule = "the last number in the name" if reads.batch_by is None else f"batch_by {reads.batch_by}"
-        rule = "the order of arrival" if by_arrival or one.path in arrived else rule
+        rule = "the order of arrival" if by_arrival or landed.path in arrived else rule
         files = "1 file" if len(new) == 1 else f"{len(new):,} files"
-        example = f"{one.path.rsplit('/', 1)[-1]} -> {int(one.batch)}"
+        example = f"{landed.path.rsplit('/', 1)[-1]} -> {int(landed.batch)}"
         notices.append(
-            Notice(side, NAMED, len(new), one.path, f"{side}: {files}, batch = {rule}, for example {example}")
+            Notice(side, NAMED, len(new), landed.path, f"{side}: {files}, batch = {rule}, for example {example}")
         )
     if arrived and not by_arrival:
         batch = next(int(f.batch) for f in new if f.path in arrived)

@@ -19,9 +19,9 @@ def own_format(name: str) -> Any:
     Raises:
         PipelineFileError: the class does not exist, cannot be created without arguments, or is not a format.
     """
-    module, _, kind = name.partition(":")
+    module, _, class_name = name.partition(":")
     try:
-        made = getattr(importlib.import_module(module), kind)()
+        made = getattr(importlib.import_module(module), class_name)()
     except Exception as error:  # whatever the user's module does when it is imported
         raise PipelineFileError(
             f"format {name!r} cannot be used: {error}",

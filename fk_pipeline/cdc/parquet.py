@@ -45,8 +45,9 @@ class Parquet(Columnar):
         """Returns whether each key of a file is one number or text that needs no conversion, greater than the last."""
         with storage.opened(path) as stream:
             file = pq.ParquetFile(stream)
-            stored = [field for field in file.schema_arrow if field.name.lower() == side.key_columns[0].name.lower()]
-            if len(side.key_columns) > 1 or len(stored) != 1 or not _is_kept(stored[0].type, side.key_columns[0].type):
+            key = side.key_columns[0]
+            stored = [field for field in file.schema_arrow if field.name.lower() == key.name.lower()]
+            if len(side.key_columns) > 1 or len(stored) != 1 or not _is_unchanged(stored[0].type, key.type):
                 return False
             before: list[pa.Scalar] = []
             for batch in file.iter_batches(KEYS_AT_ONCE, columns=[stored[0].name]):
@@ -57,7 +58,7 @@ class Parquet(Columnar):
         return True
 
 
-def _is_kept(stored: pa.DataType, declared: str) -> bool:
+def _is_unchanged(stored: pa.DataType, declared: str) -> bool:
     """Returns whether a column is a number or text that needs no conversion."""
     texts = pt.is_string(stored) or pt.is_large_string(stored)
     return bool(pt.is_integer(stored)) if declared.upper() in INTEGERS else texts and declared.upper() == "STRING"
@@ -86,11 +87,11 @@ def parquet_rows(
         Lines as from `as_lines`; `value.value` is the row, of the declared columns, as it is, or as JSON if the files
         have different columns or may lack `op_column`; `position` is its number in the file, from 0.
     """
-    wanted = {name.lower(): name for name in [*(c.name for c in side.columns), *([op_column] if op_column else [])]}
+    requested = {name.lower(): name for name in [*(c.name for c in side.columns), *([op_column] if op_column else [])]}
     declared = {c.name.lower(): c.type for c in side.columns}
     alike: dict[FileColumns, list[str]] = {}
     for path in paths:
-        alike.setdefault(columns_of(path, wanted, declared), []).append(path)
+        alike.setdefault(columns_of(path, requested, declared), []).append(path)
     raw = "_raw" if len(alike) == 1 and not may_lack else "TO_JSON(_raw)"
     parts = []
     for columns, group in alike.items():

@@ -1,7 +1,7 @@
 """The columns of a Parquet file that are read: those that are declared, with the types that Spark gives them.
 
-Spark refuses a file with a column whose type it does not know, or with two names that differ in case only, if it is not
-told which columns to read. So it is told, from the footer of the file.
+Spark refuses a file with a column whose type it does not know, or with two names that differ in case only, if it reads
+all columns. So it gets the columns to read, from the footer of the file.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class FileColumns:
     names: tuple[str, ...]
 
 
-def columns_of(path: str, wanted: Mapping[str, str], types: Mapping[str, str]) -> FileColumns:
+def columns_of(path: str, requested: Mapping[str, str], types: Mapping[str, str]) -> FileColumns:
     """Returns the columns of a file, from its footer.
 
     Args:
         path: the file.
-        wanted: the columns to read: per name in lower case, the declared name.
+        requested: the columns to read: per name in lower case, the declared name.
         types: per name in lower case, the declared type: of a struct only declared fields are read.
 
     Raises:
@@ -65,23 +65,23 @@ def columns_of(path: str, wanted: Mapping[str, str], types: Mapping[str, str]) -
     fields: list[T.StructField] = []
     for field in schema:
         name = field.name.lower()
-        if name not in wanted:
+        if name not in requested:
             continue
-        same = [one.name for one in schema if one.name.lower() == name]
+        same = [other.name for other in schema if other.name.lower() == name]
         if len(same) > 1:
             raise LandingError(
                 f"columns {' and '.join(same)} differ in case only",
                 where=path,
-                why=f"which of them is {wanted[name]} is not known; nothing of the batch was applied",
+                why=f"which of them is {requested[name]} is not known; nothing of the batch was applied",
                 fix="write the file with one of them",
             )
         if pt.is_null(field.type):
             continue
-        kept = field.type
-        if pt.is_nested(kept):
+        dtype = field.type
+        if pt.is_nested(dtype):
             texts = iter([str(leaf.logical_type) == "Enum" for leaf in leaves if leaf.path.split(".")[0] == field.name])
-            kept = _clipped(_with_texts(kept, texts), _tree(types.get(name, "STRING")))
-        known = None if any(_is_within(leaf, field.name, kept) for leaf in hidden) else _in_spark(kept)
+            dtype = _clipped(_with_texts(dtype, texts), _tree(types.get(name, "STRING")))
+        known = None if any(_is_within(leaf, field.name, dtype) for leaf in hidden) else _in_spark(dtype)
         if known is None:
             raise _not_read(field, path)
         fields.append(T.StructField(field.name, known))
@@ -104,15 +104,15 @@ def _footer(path: str) -> tuple[pa.Schema, list[pq.ColumnSchema]]:
 
 
 def _hides(leaf: pq.ColumnSchema) -> bool:
-    """Returns whether Spark does not read a value, though its type in Arrow does not tell."""
-    kind = str(leaf.logical_type)
-    return (leaf.physical_type == "INT64" and "timeUnit=nanoseconds" in kind) or kind in ("Interval", "UUID")
+    """Returns whether Spark does not read a value, though it reads other values of the same type in Arrow."""
+    logical = str(leaf.logical_type)
+    return (leaf.physical_type == "INT64" and "timeUnit=nanoseconds" in logical) or logical in ("Interval", "UUID")
 
 
-def _is_within(leaf: str, name: str, kind: pa.DataType) -> bool:
-    """Returns whether the path of a value leads into a column, and there to a field that is kept."""
+def _is_within(leaf: str, name: str, dtype: pa.DataType) -> bool:
+    """Returns whether the path of a value leads into a column, and there to a field that is read."""
     first, *rest = leaf.split(".")
-    return first == name and (not pt.is_struct(kind) or rest[0] in {field.name for field in kind})
+    return first == name and (not pt.is_struct(dtype) or rest[0] in {field.name for field in dtype})
 
 
 def _not_read(field: pa.Field, path: str) -> LandingError:
@@ -130,59 +130,59 @@ def _not_read(field: pa.Field, path: str) -> LandingError:
 
 
 def _tree(declared: str) -> exp.Expression:
-    found: exp.Expression = sqlglot.parse_one(f"CAST(x AS {declared})", dialect=DIALECT).args["to"]
-    return found
+    tree: exp.Expression = sqlglot.parse_one(f"CAST(x AS {declared})", dialect=DIALECT).args["to"]
+    return tree
 
 
-def _with_texts(kind: pa.DataType, texts: Iterator[bool]) -> pa.DataType:
+def _with_texts(dtype: pa.DataType, texts: Iterator[bool]) -> pa.DataType:
     """Returns a type with texts in place of the bytes of an ENUM, which Arrow does not tell apart.
 
     Args:
-        kind: the type.
+        dtype: the type.
         texts: per value within it, in the order of the file, whether it is an ENUM.
     """
-    if pt.is_struct(kind):
-        return pa.struct([field.with_type(_with_texts(field.type, texts)) for field in kind])
-    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
-        return pa.list_(_with_texts(kind.value_type, texts))
-    if pt.is_map(kind):
-        return pa.map_(_with_texts(kind.key_type, texts), _with_texts(kind.item_type, texts))
-    return pa.string() if next(texts, False) else kind
+    if pt.is_struct(dtype):
+        return pa.struct([field.with_type(_with_texts(field.type, texts)) for field in dtype])
+    if pt.is_list(dtype) or pt.is_large_list(dtype) or pt.is_fixed_size_list(dtype):
+        return pa.list_(_with_texts(dtype.value_type, texts))
+    if pt.is_map(dtype):
+        return pa.map_(_with_texts(dtype.key_type, texts), _with_texts(dtype.item_type, texts))
+    return pa.string() if next(texts, False) else dtype
 
 
-def _clipped(kind: pa.DataType, declared: exp.Expression) -> pa.DataType:
+def _clipped(dtype: pa.DataType, declared: exp.Expression) -> pa.DataType:
     """Returns a type without the fields of its structs that the declared type does not have."""
     named = declared.this.value if isinstance(declared, exp.DataType) else ""
-    if pt.is_struct(kind) and named == "STRUCT":
-        inner = {one.this.name.lower(): one.args["kind"] for one in declared.expressions}
-        kept = [field.with_type(_clipped(field.type, of)) for field in kind if (of := inner.get(field.name.lower()))]
-        return pa.struct(kept or [kind.field(0)])  # Spark does not read a struct without fields
-    if (pt.is_list(kind) or pt.is_large_list(kind)) and named == "ARRAY":
-        return pa.list_(_clipped(kind.value_type, declared.expressions[0]))
-    if pt.is_map(kind) and named == "MAP":
-        return pa.map_(kind.key_type, _clipped(kind.item_type, declared.expressions[1]))
-    return kind
+    if pt.is_struct(dtype) and named == "STRUCT":
+        inner = {column.this.name.lower(): column.args["kind"] for column in declared.expressions}
+        fields = [field.with_type(_clipped(field.type, of)) for field in dtype if (of := inner.get(field.name.lower()))]
+        return pa.struct(fields or [dtype.field(0)])  # Spark does not read a struct without fields
+    if (pt.is_list(dtype) or pt.is_large_list(dtype)) and named == "ARRAY":
+        return pa.list_(_clipped(dtype.value_type, declared.expressions[0]))
+    if pt.is_map(dtype) and named == "MAP":
+        return pa.map_(dtype.key_type, _clipped(dtype.item_type, declared.expressions[1]))
+    return dtype
 
 
-def _in_spark(kind: pa.DataType) -> T.DataType | None:
+def _in_spark(dtype: pa.DataType) -> T.DataType | None:
     """Returns the type with which Spark reads a type of Parquet; None if it does not read it."""
-    if pt.is_struct(kind):
-        inner = {field.name: _in_spark(field.type) for field in kind}
-        fields = [T.StructField(name, found) for name, found in inner.items() if found is not None]
+    if pt.is_struct(dtype):
+        inner = {field.name: _in_spark(field.type) for field in dtype}
+        fields = [T.StructField(name, field_type) for name, field_type in inner.items() if field_type is not None]
         return T.StructType(fields) if len(fields) == len(inner) else None
-    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
-        element = _in_spark(kind.value_type)
+    if pt.is_list(dtype) or pt.is_large_list(dtype) or pt.is_fixed_size_list(dtype):
+        element = _in_spark(dtype.value_type)
         return None if element is None else T.ArrayType(element)
-    if pt.is_map(kind):
-        key, value = _in_spark(kind.key_type), _in_spark(kind.item_type)
+    if pt.is_map(dtype):
+        key, value = _in_spark(dtype.key_type), _in_spark(dtype.item_type)
         return None if key is None or value is None else T.MapType(key, value)
-    if pt.is_dictionary(kind):
-        return _in_spark(kind.value_type)
-    if isinstance(kind, pa.BaseExtensionType):
-        return _in_spark(kind.storage_type)
-    if pt.is_timestamp(kind) and kind.unit == "ns":  # INT96
+    if pt.is_dictionary(dtype):
+        return _in_spark(dtype.value_type)
+    if isinstance(dtype, pa.BaseExtensionType):
+        return _in_spark(dtype.storage_type)
+    if pt.is_timestamp(dtype) and dtype.unit == "ns":  # INT96
         return T.TimestampType()
-    if any(test(kind) for test in _UNKNOWN):
+    if any(test(dtype) for test in _UNKNOWN):
         return None
-    found = next((spark for test, spark in _STORED_AS if test(kind)), None)
-    return from_arrow_type(kind, prefer_timestamp_ntz=True) if found is None else found
+    stored_as = next((spark for test, spark in _STORED_AS if test(dtype)), None)
+    return from_arrow_type(dtype, prefer_timestamp_ntz=True) if stored_as is None else stored_as

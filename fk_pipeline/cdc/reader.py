@@ -41,8 +41,8 @@ _FORMATS: dict[str, Format] = {
 
 def follows_batches(side: SideSpec) -> bool:
     """Returns whether every event of a batch comes after all events of the batches before it, in the source's order."""
-    found = format_of(side)
-    return side.sequence_by is None and getattr(found, "follows_batches", found.sequence_type == ARRIVAL_TYPE)
+    reads = format_of(side)
+    return side.sequence_by is None and getattr(reads, "follows_batches", reads.sequence_type == ARRIVAL_TYPE)
 
 
 def format_of(side: SideSpec) -> Format:
@@ -51,8 +51,8 @@ def format_of(side: SideSpec) -> Format:
     Raises:
         PipelineFileError: it is a user's own format and cannot be imported.
     """
-    found: Format = _FORMATS.get(side.format) or own_format(side.format)
-    return found
+    reads: Format = _FORMATS.get(side.format) or own_format(side.format)
+    return reads
 
 
 def shape_of(path: str, side: SideSpec) -> Shape | None:
@@ -109,7 +109,7 @@ def read_records(
     ]
     whole = [p for p in places if p.path not in unreadable or unreadable[p.path].readable is not None]
     tails = [p for p in places if p.path in unreadable and unreadable[p.path].problem is not None]
-    limit = max((found.limit for found in unreadable.values()), default=0)
+    limit = max((file.limit for file in unreadable.values()), default=0)
     marked = None
     if whole:
         read_from = {**links, **{path: tail.readable for path, tail in unreadable.items() if tail.readable}}
@@ -135,8 +135,8 @@ def read_records(
         ]
         broken = _frame(session, rows, f"{_PLACE}, reason STRING, value STRING").withColumn("kind", F.lit(BAD))
         lines = lines.unionByName(broken.select("file", "block", "position"))
-        kept = broken if dict(parsed.dtypes)["value"] == "string" else broken.drop("value")
-        parsed = parsed.unionByName(kept, allowMissingColumns=True)
+        bad_records = broken if dict(parsed.dtypes)["value"] == "string" else broken.drop("value")
+        parsed = parsed.unionByName(bad_records, allowMissingColumns=True)
     first = {p.batch: p for p in reversed(places)}.values()
     snapshots = list(first) if side_spec.is_snapshot else [p for p in places if is_whole(p.path)]
     if snapshots:
@@ -254,7 +254,7 @@ def _frame(session: SparkSession, rows: Sequence[tuple[Any, ...]], columns: str)
 
 def _columns(ddl: str) -> list[tuple[str, str]]:
     """Returns name and type of the columns of a DDL text without nested types."""
-    return [(name, kind) for name, kind in map(str.split, ddl.split(", "))]
+    return [(name, dtype) for name, dtype in map(str.split, ddl.split(", "))]
 
 
 def line_digest(text: Column) -> Column:
@@ -281,13 +281,13 @@ def _corrected(lines: DataFrame, texts: Mapping[str, Mapping[str, str]], spec: P
     """
     rows = [
         {"file": _without_scheme(spec.location(path)), "_digest": digest, "_text": text}
-        for path, found in texts.items()
-        for digest, text in found.items()
+        for path, per_digest in texts.items()
+        for digest, text in per_digest.items()
     ]
     known = F.broadcast(lines.sparkSession.createDataFrame(pa.Table.from_pylist(rows)))
-    found = lines.withColumn("_digest", line_digest(F.col("value"))).join(known, ["file", "_digest"], "left")
+    joined = lines.withColumn("_digest", line_digest(F.col("value"))).join(known, ["file", "_digest"], "left")
     read_as = {"value": F.coalesce("_text", "value"), _CORRECTED: F.col("_text").isNotNull()}
-    return found.withColumns(read_as).select(*lines.columns, _CORRECTED)
+    return joined.withColumns(read_as).select(*lines.columns, _CORRECTED)
 
 
 def _without_scheme(path: str) -> str:

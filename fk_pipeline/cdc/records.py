@@ -175,13 +175,13 @@ def misfit(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
         texts: as in `typed_row`; columns that are left out fit.
         row: SQL of the struct that `typed_row` returned.
     """
-    found = [
+    reasons = [
         f"IF({texts[c.name]} IS NOT NULL AND {row}.{c.quoted} IS NULL, "
         f"CONCAT({_shown(side, c, texts)}, {why_not(texts[c.name], c, side)}), NULL)"
         for c in side.columns
         if c.name in texts and base(c.type) != "STRING"
     ]
-    return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
+    return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *reasons])})"
 
 
 def _shown(side: SideSpec, column: Column, texts: Mapping[str, str]) -> str:
@@ -196,14 +196,14 @@ def _rounded_order(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
     for sql in (side.sequence_by, None if side.holds_since_commit else side.valid_from):
         deciding |= {path[0].lower() for path in parse_expression(sql).reads} if sql is not None else set()
     why = " would be rounded as {}, and it decides which version counts"
-    found = [
+    reasons = [
         f"IF({loss}, CONCAT({_shown(side, c, texts)}, {text(why.format(c.type))}), NULL)"
         for c in side.columns
         if c.name in texts
         and not deciding.isdisjoint((c.name, c.name.lower()))
         and (loss := is_rounded(texts[c.name], f"{row}.{c.quoted}", c, side)) is not None
     ]
-    return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
+    return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *reasons])})"
 
 
 def unusable(side: SideSpec, texts: Mapping[str, str], row: str, missing: str | None = None) -> str:
@@ -215,8 +215,8 @@ def unusable(side: SideSpec, texts: Mapping[str, str], row: str, missing: str | 
         row: SQL of the struct that `typed_row` returned.
         missing: SQL of the key column that is null, if it is known; default: that of the row.
     """
-    found = [f"IF(deleted, NULL, {misfit(side, texts, row)})", missing or missing_key(side, row)]
-    return f"COALESCE({', '.join([*found, _rounded_order(side, texts, row)])})"
+    reasons = [f"IF(deleted, NULL, {misfit(side, texts, row)})", missing or missing_key(side, row)]
+    return f"COALESCE({', '.join([*reasons, _rounded_order(side, texts, row)])})"
 
 
 def rounded(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
@@ -230,12 +230,12 @@ def rounded(side: SideSpec, texts: Mapping[str, str], row: str) -> str:
     Returns:
         The names, separated by commas; no name has a comma.
     """
-    found = [
+    names = [
         f"IF({loss}, {text(c.name)}, NULL)"
         for c in side.columns
         if c.name in texts and (loss := is_rounded(texts[c.name], f"{row}.{c.quoted}", c, side)) is not None
     ]
-    return f"NULLIF(CONCAT_WS(',', {', '.join(found)}), '')" if found else "CAST(NULL AS STRING)"
+    return f"NULLIF(CONCAT_WS(',', {', '.join(names)}), '')" if names else "CAST(NULL AS STRING)"
 
 
 def unknown(side: SideSpec, what: str, word: str) -> str:
@@ -262,8 +262,8 @@ def of_another_table(side: SideSpec, table: str, within: Sequence[str] = ()) -> 
     if side.table is None:
         return "FALSE"
     names = [table, *(f"CONCAT({name}, '.', {table})" for name in within)]
-    is_ours = " OR ".join(f"COALESCE({name} = {text(side.table)}, FALSE)" for name in names)
-    return f"({table} IS NOT NULL AND NOT ({is_ours}))"
+    is_own = " OR ".join(f"COALESCE({name} = {text(side.table)}, FALSE)" for name in names)
+    return f"({table} IS NOT NULL AND NOT ({is_own}))"
 
 
 OTHER_TABLE = "another table"
@@ -302,14 +302,14 @@ def operation_of(word: str, side: SideSpec, words: Iterable[str] = WORDS) -> str
     stays = side.keyed_by_place or side.valid_from is not None
     removes = {"retract": not stays, "before": side.feed_of_delta}
     by_operation: dict[str, list[str]] = {}
-    for one in words:
-        op = WORDS[one]
+    for name in words:
+        op = WORDS[name]
         if op in removes:
             op = "d" if removes[op] else "before"
-        by_operation.setdefault(op, []).append(one)
-    said = f"LOWER(CAST({word} AS STRING))"
-    known = " ".join(f"WHEN {said} IN ({', '.join(map(text, ws))}) THEN '{op}'" for op, ws in by_operation.items())
-    return f"CASE WHEN {said} IS NULL THEN NULL {known} ELSE 'unknown' END"
+        by_operation.setdefault(op, []).append(name)
+    lowered = f"LOWER(CAST({word} AS STRING))"
+    known = " ".join(f"WHEN {lowered} IN ({', '.join(map(text, ws))}) THEN '{op}'" for op, ws in by_operation.items())
+    return f"CASE WHEN {lowered} IS NULL THEN NULL {known} ELSE 'unknown' END"
 
 
 def old_image(op: str) -> str:
@@ -344,11 +344,11 @@ def missing_key(side: SideSpec, row: str, values: Mapping[str, str] | None = Non
         values: per column whose value is known without the row, SQL of the value.
     """
     known = values or {}
-    found = [
+    reasons = [
         f"IF({known.get(c.name, f'{row}.{c.quoted}')} IS NULL, {text(f'key column {c.name} is null')}, NULL)"
         for c in side.key_columns
     ]
-    return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *found])})"
+    return f"COALESCE({', '.join(['CAST(NULL AS STRING)', *reasons])})"
 
 
 def computed_once(fields: str) -> str:

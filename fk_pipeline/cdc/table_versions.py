@@ -39,7 +39,7 @@ _RANGE = re.compile(r"(.+)@(\d*)\.\.(\d+)")
 
 @dataclass(frozen=True)
 class Seen:
-    """A version of a Delta table that was found: the path or URI of the table, its id, and the version.
+    """A discovered version of a Delta table: the path or URI of the table, its id, and the version.
 
     Of a clock, both are `Clock.place`, and the version is the step.
     """
@@ -77,10 +77,10 @@ def version_range(path: str) -> tuple[str, int | None, int]:
     Raises:
         ValueError: the path names no versions.
     """
-    found = _RANGE.fullmatch(path)
-    if found is None:
+    match = _RANGE.fullmatch(path)
+    if match is None:
         raise ValueError(f"{path!r} names no versions of a table")
-    return found[1], int(found[2]) if found[2] else None, int(found[3])
+    return match[1], int(match[2]) if match[2] else None, int(match[3])
 
 
 def names_versions(path: str) -> bool:
@@ -101,9 +101,9 @@ def are_kept(path: str) -> bool:
     location, first, last = version_range(path)
     try:
         if first is None:
-            return all(_is_there(uri) for uri in open_table(location, last).file_uris())
-        there = (_are_there(location, version) is not False for version in range(first, last + 1))
-        return _feeds_at(location, first) and all(there)
+            return all(_exists(uri) for uri in open_table(location, last).file_uris())
+        present = (_has_files(location, version) is not False for version in range(first, last + 1))
+        return _feeds_at(location, first) and all(present)
     except (DeltaError, OSError):
         return False
 
@@ -113,8 +113,8 @@ def _may_be_read(location: str, first: int, last: int) -> bool:
     if not _feeds_at(location, first):
         return False
     try:
-        found = (_are_there(location, version) for version in range(first, last + 1))
-        return next((kept for kept in found if kept is not None), True)
+        states = (_has_files(location, version) for version in range(first, last + 1))
+        return next((state for state in states if state is not None), True)
     except OSError:
         return False
 
@@ -177,30 +177,30 @@ def plain_feed(path: str) -> PlainFeed | None:
     try:
         table = open_table(location, last)
         for version in range(first, last + 1):
-            told = _plain_changes(location, version)
-            if told is None or any(one.shares_rows_with(other) for one in told for other in parts):
+            changes = _plain_changes(location, version)
+            if changes is None or any(change.shares_rows_with(other) for change in changes for other in parts):
                 return None
-            parts += told
+            parts += changes
     except (DeltaError, OSError):  # Delta reports it
         return None
-    few = 0 < len(parts) <= MOST_FEED_FILES and sum(part.named for part in parts) <= MOST_FEED_INDICES
-    return PlainFeed(parts, json.loads(table.schema().to_json())) if few and is_plain(table) else None
+    is_small = 0 < len(parts) <= MOST_FEED_FILES and sum(part.named for part in parts) <= MOST_FEED_INDICES
+    return PlainFeed(parts, json.loads(table.schema().to_json())) if is_small and is_plain(table) else None
 
 
 def _plain_changes(location: str, version: int) -> list[FeedPart] | None:
-    """Returns the changes of a commit, in the order of its files; None if Delta must tell."""
+    """Returns the changes of a commit, in the order of its files; None if Delta must read them."""
     actions = _actions_of(f"{location}/_delta_log/{version:020d}.json")
     if any("metaData" in action or _changes_nothing(action.get("commitInfo", {})) for action in actions):
         return None
     per_file: dict[str, dict[str, BitMap64]] = {}
-    for one, kind in _changes_in(actions):
-        deleted = read_vector(Path(location), one.get("deletionVector"))
-        if deleted is None or not _PLAIN_NAME.fullmatch(one["path"]) or kind in per_file.get(one["path"], {}):
+    for entry, kind in _changes_in(actions):
+        deleted = read_vector(Path(location), entry.get("deletionVector"))
+        if deleted is None or not _PLAIN_NAME.fullmatch(entry["path"]) or kind in per_file.get(entry["path"], {}):
             return None
-        per_file.setdefault(one["path"], {})[kind] = deleted
+        per_file.setdefault(entry["path"], {})[kind] = deleted
     parts = []
     for name, deleted_in in per_file.items():
-        if len(deleted_in) > 1 and not any(deleted_in.values()):  # no deletion vector tells what became of its rows
+        if len(deleted_in) > 1 and not any(deleted_in.values()):  # no deletion vector has what became of its rows
             return None
         for kind, deleted in deleted_in.items():
             file, after = f"{location}/{name}", deleted_in.get(DELETED if kind == INSERTED else INSERTED)
@@ -212,20 +212,20 @@ def _plain_changes(location: str, version: int) -> list[FeedPart] | None:
 
 
 def _changes_nothing(commit: Mapping[str, Any]) -> bool:
-    """Returns whether a commit is a MERGE that only wrote files anew: Delta leaves its files out of the feed."""
+    """Returns whether a commit is a MERGE that only rewrote files: Delta leaves its files out of the feed."""
     metrics = commit.get("operationMetrics") or {}
     counts = [metrics.get(f"numTargetRows{what}") for what in ("Inserted", "Updated", "Deleted")]
     return commit.get("operation") == "MERGE" and all(count == "0" for count in counts)
 
 
 def _changes_in(actions: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], str]]:
-    """Returns the actions of the files with the changes of a commit, and the kind of all rows of each; empty: told."""
-    told = [(action["cdc"], "") for action in actions if "cdc" in action]
-    if told:
-        return told
+    """Returns the actions of the files with the changes of a commit; of each, the kind of all rows or an empty text."""
+    change_files = [(action["cdc"], "") for action in actions if "cdc" in action]
+    if change_files:
+        return change_files
     kinds = {"add": INSERTED, "remove": DELETED}
     moved = [(action[name], kind) for action in actions for name, kind in kinds.items() if name in action]
-    return [(one, kind) for one, kind in moved if one["dataChange"]]
+    return [(entry, kind) for entry, kind in moved if entry["dataChange"]]
 
 
 def table_id(path: str) -> str:
@@ -235,12 +235,12 @@ def table_id(path: str) -> str:
 
 def _files_of(actions: Sequence[Mapping[str, Any]]) -> list[str]:
     """Returns the files from which the changes of a version are read, given the actions of its entry in the log."""
-    changed = [one for one, _ in _changes_in(actions)]
-    vectors = [file_of_vector(one["deletionVector"]) for one in changed if one.get("deletionVector")]
-    return [*(unquote(one["path"]) for one in changed), *(name for name in vectors if name is not None)]
+    changed = [entry for entry, _ in _changes_in(actions)]
+    vectors = [file_of_vector(entry["deletionVector"]) for entry in changed if entry.get("deletionVector")]
+    return [*(unquote(entry["path"]) for entry in changed), *(name for name in vectors if name is not None)]
 
 
-def _are_there(location: str, version: int) -> bool | None:
+def _has_files(location: str, version: int) -> bool | None:
     """Returns whether the files with the changes of a version exist; None for a version without changes.
 
     A version that leaves the table without a change feed has none: Delta refuses every range with it.
@@ -251,7 +251,7 @@ def _are_there(location: str, version: int) -> bool | None:
         return False
     names = _files_of(actions)
     uris = [f"{location}/{name}" if "://" not in name and not name.startswith("/") else name for name in names]
-    return all(map(_is_there, uris)) if uris else None
+    return all(map(_exists, uris)) if uris else None
 
 
 def _actions_of(entry: str) -> list[dict[str, Any]]:
@@ -260,7 +260,7 @@ def _actions_of(entry: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in stream]
 
 
-def _is_there(uri: str) -> bool:
+def _exists(uri: str) -> bool:
     fs, path = storage.filesystem(uri)
     return bool(fs.exists(path))
 
@@ -277,11 +277,11 @@ def new_versions(
 
     Args:
         location: the location of the table.
-        known: the ranges that were found before, and the id that the table had then.
+        known: the ranges of earlier discoveries, and the id that the table had then.
         withdrawn: the ranges among them that were removed; if the newest is, the whole table is read again.
-        given_up: ranges that were found before and could not be read, which are not among the known ones; the whole
+        given_up: ranges of earlier discoveries that could not be read, which are not among `known`; the whole
             table is read again, unless it was read at the last of these versions or later.
-        may_be_another: whether a table that is another one than before is read whole, and not refused.
+        may_be_another: whether another table than before is read whole, and not refused.
 
     Returns:
         A range, the number of bytes written for it as far as the log has it, and the table's id; None if there is no
@@ -321,7 +321,7 @@ def new_versions(
 
 
 def _another(table: DeltaTable, location: str, known: Mapping[str, str]) -> tuple[str, int, str] | None:
-    """Returns all versions of a table that is another one than before; None if it was found already."""
+    """Returns all versions of another table than before; None if they are known."""
     name, now = str(table.metadata().id), table.version()
     if name in (known.get(path) for path in (f"{location}@..{now}", f"{location}@0..{now}")):
         return None
@@ -346,7 +346,7 @@ def _written(table: DeltaTable, commits: int) -> int:
     """Returns the number of bytes that the last commits wrote, as far as their metrics have it."""
     names = ("numOutputBytes", "numAddedBytes", "numTargetBytesAdded")
     metrics = [commit.get("operationMetrics") or {} for commit in table.history(commits)]
-    return sum(int(found[name]) for found in metrics for name in names if name in found)
+    return sum(int(of_commit[name]) for of_commit in metrics for name in names if name in of_commit)
 
 
 def _feeds(table: DeltaTable) -> bool:

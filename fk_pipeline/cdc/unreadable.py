@@ -215,8 +215,8 @@ def _copy(text: _Text, scan: LineScan, whole: int, folder: str, shape: Shape, be
     def stands_for(line: bytes) -> bytes:
         if line == BOM:
             return b""
-        told = MARK + line.decode("utf-8", "replace").encode().hex().upper()
-        return (told + (shape.delimiter or "") * fields).encode()
+        marked = MARK + line.decode("utf-8", "replace").encode().hex().upper()
+        return (marked + (shape.delimiter or "") * fields).encode()
 
     has_mark = beginning is not None and beginning.has_mark and not (scan.long and scan.long[0][0] < len(BOM))
     cuts = [*([(0, len(BOM))] if has_mark else []), *scan.long]

@@ -19,9 +19,9 @@ COUNTING_DAYS = ("debezium",)
 """The formats in which a number is a DATE: the days since 1970."""
 
 
-def base(kind: str) -> str:
+def base(dtype: str) -> str:
     """Returns the name of a type without its parameters, in upper case."""
-    return kind.upper().split("(")[0].split("<")[0].split(" ")[0]
+    return dtype.upper().split("(")[0].split("<")[0].split(" ")[0]
 
 
 def convert(value: str, column: Column, side: SideSpec) -> str:
@@ -43,12 +43,12 @@ def why_not(value: str, column: Column, side: SideSpec) -> str:
         column: the column that it does not fit.
         side: the side of the column.
     """
-    no, kind = text(f" is not {column.type}"), base(column.type)
-    counted = side.logical_type(column) is not None or (kind == "DATE" and side.format in COUNTING_DAYS)
-    if (kind == "DATE" or kind.startswith("TIMESTAMP")) and not counted:
+    no, dtype = text(f" is not {column.type}"), base(column.type)
+    counted = side.logical_type(column) is not None or (dtype == "DATE" and side.format in COUNTING_DAYS)
+    if (dtype == "DATE" or dtype.startswith("TIMESTAMP")) and not counted:
         number = text(f" is not {column.type}: a number is one only if logical_types says what it counts")
         return f"IF({value} RLIKE '^-?[0-9]+$', {number}, {no})"
-    if kind != "DECIMAL":
+    if dtype != "DECIMAL":
         return no
     why = text(f" would be rounded as {column.type}; declare more digits after the point, or STRING")
     return f"IF({value} RLIKE {_PLAIN_OR_NOT} AND {_places(value)} > {_scale(column.type)}, {why}, {no})"
@@ -63,21 +63,21 @@ def is_rounded(value: str, made: str, column: Column, side: SideSpec) -> str | N
         column: declares the type.
         side: the side of the column.
     """
-    kind = base(column.type)
-    if kind in ("FLOAT", "DOUBLE"):
-        # Numbers with at most `few` digits are all different values of the type, except very near to zero.
-        few, least, most = (15, "1E-300D", "1E300D") if kind == "DOUBLE" else (6, "1E-36D", "1E36D")
-        short = rf"^[\s+-]*[0-9.]{{1,{few + 1}}}\s*$"
-        sure = f"LENGTH({_significant(value)}) <= {few} AND ABS({made}) BETWEEN {least} AND {most}"
-        differ = " AND ".join(_differ(value, back) for back in _written(made, kind))
+    dtype = base(column.type)
+    if dtype in ("FLOAT", "DOUBLE"):
+        # Numbers with at most `digits` digits are all different values of the type, except very near to zero.
+        digits, least, most = (15, "1E-300D", "1E300D") if dtype == "DOUBLE" else (6, "1E-36D", "1E36D")
+        short = rf"^[\s+-]*[0-9.]{{1,{digits + 1}}}\s*$"
+        sure = f"LENGTH({_significant(value)}) <= {digits} AND ABS({made}) BETWEEN {least} AND {most}"
+        differ = " AND ".join(_differ(value, back) for back in _written(made, dtype))
         return f"({value} RLIKE '[0-9]' AND NOT {value} RLIKE {text(short)} AND NOT ({sure}) AND {differ})"
-    if kind == "DATE":
+    if dtype == "DATE":
         moment = f"TRY_CAST({value} AS TIMESTAMP_NTZ)"
         finer = f"{value} RLIKE {text(_FINER)}"
         return f"({value} RLIKE {text(_WITH_TIME)} AND ({finer} OR CAST({made} AS TIMESTAMP_NTZ) <> {moment}))"
-    if kind.startswith("TIMESTAMP"):
+    if dtype.startswith("TIMESTAMP"):
         finer = f"{value} RLIKE {text(_FINER)}"
-        if kind == "TIMESTAMP_NTZ":
+        if dtype == "TIMESTAMP_NTZ":
             finer = f"({finer} OR {value} RLIKE {text(_OTHER_ZONE)})"
         if side.logical_type(column) == "epoch_nanos":
             finer = f"({finer} OR COALESCE(TRY_CAST({value} AS BIGINT) % 1000L <> 0, FALSE))"
@@ -85,53 +85,55 @@ def is_rounded(value: str, made: str, column: Column, side: SideSpec) -> str | N
     return None
 
 
-def _convert(value: str, kind: str, how: str | None = None, *, days: bool = False) -> str:
+def _convert(value: str, dtype: str, how: str | None = None, *, days: bool = False) -> str:
     """SQL of the value of a text; null if the text is not a value of the type.
 
     Args:
         value: SQL of the text.
-        kind: the type.
+        dtype: the type.
         how: the logical type, if one is given.
         days: whether a number is a DATE, also within a nested value.
     """
-    name = base(kind)
+    name = base(dtype)
     if name == "STRING":
         return value
     if name in ("ARRAY", "MAP", "STRUCT"):
-        return _nested(value, kind, days)
+        return _nested(value, dtype, days)
     if name == "BINARY":
         return f"TRY_TO_BINARY({value}, 'base64')"
     if name == "DATE" or name.startswith("TIMESTAMP"):
         # A bare number may be a year, days, milli- or microseconds: never guessed. Spark would complete a part of a
         # date, and read a time without a date as a time of today.
-        return f"CASE WHEN {value} RLIKE '^-?[0-9]+$' THEN {_counted(value, kind, how, days)} {_dated(value, kind)} END"
+        return (
+            f"CASE WHEN {value} RLIKE '^-?[0-9]+$' THEN {_counted(value, dtype, how, days)} {_dated(value, dtype)} END"
+        )
     if name == "DECIMAL":
-        scale = _scale(kind)
+        scale = _scale(dtype)
         if how == "decimal_bytes":
-            return f"TRY_CAST({_unscaled(value, str(scale))} AS {kind})"
-        return _decimal(value, kind, scale)
+            return f"TRY_CAST({_unscaled(value, str(scale))} AS {dtype})"
+        return _decimal(value, dtype, scale)
     if name in ("FLOAT", "DOUBLE"):  # a number out of range would become infinite
-        number = f"TRY_CAST({value} AS {kind})"
+        number = f"TRY_CAST({value} AS {dtype})"
         finite = f"IF(ABS({number}) = DOUBLE('Infinity'), NULL, {number})"
         word = f"IF({value} RLIKE '[0-9]', NULL, {number})"
         return f"IF({value} RLIKE {_PLAIN_OR_NOT}, {finite}, {word})"
-    return f"TRY_CAST({value} AS {kind})"
+    return f"TRY_CAST({value} AS {dtype})"
 
 
-def _counted(value: str, kind: str, how: str | None, days: bool) -> str:
+def _counted(value: str, dtype: str, how: str | None, days: bool) -> str:
     """SQL of the date or time of a number since 1970; null if nothing says what the number counts."""
-    if base(kind) == "DATE":
+    if base(dtype) == "DATE":
         return f"DATE_FROM_UNIX_DATE(TRY_CAST({value} AS INT))" if days or how == "epoch_days" else "NULL"
     if how is None:
         return "NULL"
     number = f"TRY_CAST({value} AS BIGINT)"
-    return f"CAST(TIMESTAMP_MICROS({_MICROS[how].format(number)}) AS {kind})"
+    return f"CAST(TIMESTAMP_MICROS({_MICROS[how].format(number)}) AS {dtype})"
 
 
-def _dated(value: str, kind: str) -> str:
+def _dated(value: str, dtype: str) -> str:
     """SQL (cases of a CASE) of the date or time of a text that begins with a whole date."""
-    dated = f"WHEN {value} RLIKE {text(_DATED)} THEN TRY_CAST({value} AS {kind})"
-    if base(kind) != "DATE":
+    dated = f"WHEN {value} RLIKE {text(_DATED)} THEN TRY_CAST({value} AS {dtype})"
+    if base(dtype) != "DATE":
         return dated
     timed = f"{value} RLIKE {text(_WITH_TIME)} AND {value} RLIKE {text(_DATED)}"
     return f"WHEN {timed} THEN CAST(TRY_CAST({value} AS TIMESTAMP_NTZ) AS DATE) {dated}"
@@ -158,12 +160,12 @@ _PLAIN_OR_NOT = text(r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?
 """SQL: the pattern of a number."""
 
 
-def _scale(kind: str) -> int:
-    found = re.search(r",\s*(\d+)", kind)
-    return int(found[1]) if found else 0
+def _scale(dtype: str) -> int:
+    match = re.search(r",\s*(\d+)", dtype)
+    return int(match[1]) if match else 0
 
 
-def _decimal(value: str, kind: str, scale: int) -> str:
+def _decimal(value: str, dtype: str, scale: int) -> str:
     """SQL of the number of a text; null if the type cannot represent it exactly.
 
     The decimal places are counted before Spark casts the text: for 1e-999999999 Spark would write out all the zeros.
@@ -174,8 +176,10 @@ def _decimal(value: str, kind: str, scale: int) -> str:
     number = f"IF({value} LIKE '{{%', {_unscaled(f'{parts}.value', f'{parts}.scale')}, {value})"
     floating = f"_n RLIKE {text(_EXPONENT)} AND {_places('_n')} <= {scale}"
     zero = f"IF({_significant('_n')} = '', '0', _n)"
-    rare = f"CASE WHEN _n RLIKE {fixed} THEN TRY_CAST(_n AS {kind}) WHEN {floating} THEN TRY_CAST({zero} AS {kind}) END"
-    return f"IF({value} RLIKE {fixed}, TRY_CAST({value} AS {kind}), {_let('_n', number, rare)})"
+    rare = (
+        f"CASE WHEN _n RLIKE {fixed} THEN TRY_CAST(_n AS {dtype}) WHEN {floating} THEN TRY_CAST({zero} AS {dtype}) END"
+    )
+    return f"IF({value} RLIKE {fixed}, TRY_CAST({value} AS {dtype}), {_let('_n', number, rare)})"
 
 
 def _let(name: str, sql: str, body: str) -> str:
@@ -201,20 +205,20 @@ def _places(value: str) -> str:
     return f"IF({_significant(value)} = '', 0, {point} - ({zeros}) - {exponent})"
 
 
-def _written(made: str, kind: str) -> list[str]:
+def _written(made: str, dtype: str) -> list[str]:
     """SQL of the texts of a number; for a FLOAT also the text of the same number as a DOUBLE."""
     texts = [f"CAST({made} AS STRING)"]
-    return texts if kind == "DOUBLE" else [*texts, f"CAST(CAST({made} AS DOUBLE) AS STRING)"]
+    return texts if dtype == "DOUBLE" else [*texts, f"CAST(CAST({made} AS DOUBLE) AS STRING)"]
 
 
-def _differ(one: str, other: str) -> str:
+def _differ(left: str, right: str) -> str:
     """SQL (BOOLEAN): two texts are different numbers."""
-    return f"({_significant(one)} <> {_significant(other)} OR {_places(one)} <> {_places(other)})"
+    return f"({_significant(left)} <> {_significant(right)} OR {_places(left)} <> {_places(right)})"
 
 
-def _nested(value: str, kind: str, days: bool) -> str:
+def _nested(value: str, dtype: str, days: bool) -> str:
     """SQL of an array, a map or a struct from its JSON; every value in it is read as a text and then converted."""
-    tree = sqlglot.parse_one(f"CAST(x AS {kind})", dialect=DIALECT).args["to"]
+    tree = sqlglot.parse_one(f"CAST(x AS {dtype})", dialect=DIALECT).args["to"]
     read = parsed(wrapped("""CONCAT('{"v":', _text, '}')""", "_mark"), f"v: {_shape(tree)}")
     made = f"IF({fits('_read', '_mark')} AND {_all_fit('_whole', tree, days)}, {_made('_whole', tree, days)}, NULL)"
     for name, sql in (
@@ -227,12 +231,12 @@ def _nested(value: str, kind: str, days: bool) -> str:
     return made
 
 
-def _is(tree: exp.Expression, kind: str) -> bool:
-    return isinstance(tree, exp.DataType) and tree.this == exp.DataType.Type[kind]
+def _is(tree: exp.Expression, name: str) -> bool:
+    return isinstance(tree, exp.DataType) and tree.this == exp.DataType.Type[name]
 
 
 def _fields(tree: exp.Expression) -> list[tuple[str, exp.Expression]]:
-    return [(one.this.name, one.args["kind"]) for one in tree.expressions]
+    return [(field.this.name, field.args["kind"]) for field in tree.expressions]
 
 
 def _shape(tree: exp.Expression) -> str:
@@ -248,12 +252,12 @@ def _shape(tree: exp.Expression) -> str:
 
 def _made(value: str, tree: exp.Expression, days: bool, depth: int = 0) -> str:
     """SQL of a value of a type, from a value of its `_shape`."""
-    one = f"_v{depth}"
+    element = f"_v{depth}"
     if _is(tree, "ARRAY"):
-        return f"TRANSFORM({value}, {one} -> {_made(one, tree.expressions[0], days, depth + 1)})"
+        return f"TRANSFORM({value}, {element} -> {_made(element, tree.expressions[0], days, depth + 1)})"
     if _is(tree, "MAP"):
-        made = _made(one, tree.expressions[1], days, depth + 1)
-        return f"TRANSFORM_VALUES({value}, (_k{depth}, {one}) -> {made})"
+        made = _made(element, tree.expressions[1], days, depth + 1)
+        return f"TRANSFORM_VALUES({value}, (_k{depth}, {element}) -> {made})"
     if _is(tree, "STRUCT"):
         fields = {name: _made(f"{value}.{quote(name)}", of, days, depth + 1) for name, of in _fields(tree)}
         made = ", ".join(f"{sql} AS {quote(name)}" for name, sql in fields.items())
@@ -263,15 +267,17 @@ def _made(value: str, tree: exp.Expression, days: bool, depth: int = 0) -> str:
 
 def _all_fit(value: str, tree: exp.Expression, days: bool, depth: int = 0) -> str:
     """SQL (BOOLEAN): every text in a value of a `_shape` can be converted."""
-    one = f"_f{depth}"
+    element = f"_f{depth}"
     if _is(tree, "ARRAY"):
-        return f"COALESCE(FORALL({value}, {one} -> {_all_fit(one, tree.expressions[0], days, depth + 1)}), TRUE)"
+        return (
+            f"COALESCE(FORALL({value}, {element} -> {_all_fit(element, tree.expressions[0], days, depth + 1)}), TRUE)"
+        )
     if _is(tree, "MAP"):
-        inner = _all_fit(one, tree.expressions[1], days, depth + 1)
-        return f"COALESCE(FORALL(MAP_VALUES({value}), {one} -> {inner}), TRUE)"
+        inner = _all_fit(element, tree.expressions[1], days, depth + 1)
+        return f"COALESCE(FORALL(MAP_VALUES({value}), {element} -> {inner}), TRUE)"
     if _is(tree, "STRUCT"):
-        found = [_all_fit(f"{value}.{quote(name)}", of, days, depth + 1) for name, of in _fields(tree)]
-        return f"({' AND '.join(found)})"
+        parts = [_all_fit(f"{value}.{quote(name)}", of, days, depth + 1) for name, of in _fields(tree)]
+        return f"({' AND '.join(parts)})"
     if base(tree.sql(dialect=DIALECT)) == "STRING":
         return "TRUE"
     return f"({value} IS NULL OR {_made(value, tree, days, depth)} IS NOT NULL)"

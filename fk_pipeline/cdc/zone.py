@@ -63,8 +63,8 @@ class FsspecLandingZone:
     def list(self, location: str) -> list[FoundFile]:
         fs, root = storage.filesystem(location)
         listed = _local(root) if isinstance(fs, LocalFileSystem) else self._remote(fs, root, location)
-        found = [file for file in listed if _is_data(file.path)]
-        return sorted(found, key=lambda f: (f.path.rsplit("/", 1)[-1], f.path))
+        files = [file for file in listed if _is_data(file.path)]
+        return sorted(files, key=lambda f: (f.path.rsplit("/", 1)[-1], f.path))
 
     def exists(self, location: str) -> bool:
         fs, root = storage.filesystem(location)

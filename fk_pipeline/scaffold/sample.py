@@ -94,7 +94,7 @@ def _batches(files: Sequence[Path]) -> dict[str, str]:
 
 def _has_part_of_date(stem: str) -> bool:
     try:
-        refuse_part_of_date(stem, stem, alone=False)
+        refuse_part_of_date(stem, stem, is_snapshot=False)
     except LandingError:
         return True
     return False
