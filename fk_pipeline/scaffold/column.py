@@ -106,18 +106,18 @@ class SampleColumn:
 
     @cached_property
     def meaning(self) -> Meaning:
-        """The kind of its content, by type, name and values."""
-        kind = self.inferred.type
-        if "<" in kind:
+        """The dtype of its content, by type, name and values."""
+        dtype = self.inferred.type
+        if "<" in dtype:
             return Meaning.NESTED
-        if kind.startswith(("DATE", "TIMESTAMP")):
+        if dtype.startswith(("DATE", "TIMESTAMP")):
             return Meaning.TIME
-        if kind == "BOOLEAN":
+        if dtype == "BOOLEAN":
             return Meaning.FLAG
-        if kind in ("STRING", "BINARY"):
+        if dtype in ("STRING", "BINARY"):
             return _meaning_of_texts(self.values)
         identifies = self.names_part or not SUFFIXES.isdisjoint(self.words[-1:])
-        return Meaning.IDENTIFIER if identifies and _WHOLE.fullmatch(kind) else Meaning.MEASURE
+        return Meaning.IDENTIFIER if identifies and _WHOLE.fullmatch(dtype) else Meaning.MEASURE
 
 
 def text_of(value: Any) -> str:

@@ -26,7 +26,7 @@ def of_parquet(path: Path, files: Sequence[Path], name: str) -> Sample:
         rows: list[dict[str, Any]] = next((batch.to_pylist() for batch in batches), [])
     except (OSError, ValueError) as error:
         raise UsageError(f"{files[0]} is no Parquet: {error}") from None
-    types = {one.name: of_arrow(one.type) for one in schema}
+    types = {field.name: of_arrow(field.type) for field in schema}
     dms = next(iter(types), "") == "Op" and {row["Op"] for row in rows} <= {"I", "U", "D", None}
     options: dict[str, Any] = {}
     op = "Op" if dms else operation_field(list(types), rows)
@@ -65,7 +65,7 @@ def of_delta(path: Path, name: str) -> Sample:
         raise UsageError(f"{path} is no Delta table: {error}") from None
     schema = pa.schema(table.schema().to_arrow())
     rows = _rows_of_delta(table)
-    types = {one.name: of_arrow(one.type) for one in schema if not one.name.startswith("_fk_")}
+    types = {field.name: of_arrow(field.type) for field in schema if not field.name.startswith("_fk_")}
     has_feed = str(table.metadata().configuration.get("delta.enableChangeDataFeed", "")).lower() == "true"
     notes = [] if has_feed else ["the table has no change feed (delta.enableChangeDataFeed): each look reads it whole"]
     return sample_of(
@@ -89,7 +89,7 @@ def _rows_of_delta(table: Any) -> list[dict[str, Any]]:
     from deltalake.exceptions import DeltaError
 
     try:
-        found: list[dict[str, Any]] = table.to_pyarrow_dataset().head(MOST_RECORDS).to_pylist()
+        rows: list[dict[str, Any]] = table.to_pyarrow_dataset().head(MOST_RECORDS).to_pylist()
     except (DeltaError, OSError, ValueError):
         return []
-    return found
+    return rows

@@ -29,9 +29,9 @@ def operation_field(names: Sequence[str], rows: Sequence[dict[str, Any]]) -> str
 
 
 def inserted(rows: Sequence[dict[str, Any]], operation: str | None) -> list[dict[str, Any]]:
-    """Returns the rows that a field for the operation calls inserted; all rows if it calls none so, or is None."""
-    found = [row for row in rows if operation is not None and str(row.get(operation)).lower() in _INSERTS]
-    return found or list(rows)
+    """Returns the rows that the field with the operation marks as inserted; all rows if there are none, or no field."""
+    inserts = [row for row in rows if operation is not None and str(row.get(operation)).lower() in _INSERTS]
+    return inserts or list(rows)
 
 
 def marked_deleted(name: str, written: str, inferred: Inferred, values: Sequence[Any]) -> str | None:
@@ -49,13 +49,13 @@ def marked_deleted(name: str, written: str, inferred: Inferred, values: Sequence
         return written
     if inferred.type.startswith(("DATE", "TIMESTAMP")) or not values or names_moment(name):
         return f"{written} IS NOT NULL" if inferred.type != "BIGINT" else f"{written} > 0"
-    found = {str(value) for value in values}
+    texts = {str(value) for value in values}
     if inferred.type in ("TINYINT", "SMALLINT", "INT", "BIGINT"):
-        return f"{written} = 1" if found <= {"0", "1"} else None
-    if inferred.type != "STRING" or any(one.lower() not in {*_YES, *_SAYS_YES, ""} for one in found):
+        return f"{written} = 1" if texts <= {"0", "1"} else None
+    if inferred.type != "STRING" or any(word.lower() not in {*_YES, *_SAYS_YES, ""} for word in texts):
         return None
-    yes = sorted(one for one in found if one.lower() in _SAYS_YES)
+    yes = sorted(word for word in texts if word.lower() in _SAYS_YES)
     if not yes:
-        no = min(one for one in found if one)
+        no = min(word for word in texts if word)
         yes = [_YES[no.lower()].upper() if no.isupper() else _YES[no.lower()]]
     return f"{written} = {text(yes[0])}" if len(yes) == 1 else f"{written} IN ({', '.join(map(text, yes))})"

@@ -12,8 +12,8 @@ from fk_pipeline.scaffold.types import Inferred
 def example(table: str, ddl: str, key: str) -> Sample:
     """Returns the sample of a table without rows, from its columns and its key."""
     columns = tuple(
-        SampleColumn(name, Inferred(kind), frozenset(), 0)
-        for name, kind in (one.split(" ", 1) for one in ddl.split("; "))
+        SampleColumn(name, Inferred(dtype), frozenset(), 0)
+        for name, dtype in (column.split(" ", 1) for column in ddl.split("; "))
     )
     return Sample(Path(), Path(), "rows", "", table, columns, (key,), "", 0, "")
 

@@ -43,7 +43,7 @@ class Proposal:
     @property
     def score(self) -> float:
         """The strength of the evidence."""
-        return min((one.score for one in self.parts), default=0.0)
+        return min((part.score for part in self.parts), default=0.0)
 
     @property
     def is_sure(self) -> bool:
@@ -53,7 +53,7 @@ class Proposal:
     @property
     def written(self) -> tuple[str, ...]:
         """The expressions for the pipeline file, with a placeholder for each that is not sure."""
-        return tuple(one.expression if one.score >= ENOUGH else PLACEHOLDER for one in self.parts) or (PLACEHOLDER,)
+        return tuple(part.expression if part.score >= ENOUGH else PLACEHOLDER for part in self.parts) or (PLACEHOLDER,)
 
 
 @dataclass(frozen=True)
@@ -70,40 +70,43 @@ def propose(left: Sample, right: Sample) -> Proposal:
     for name in right.key:
         key = right.column(name)
         ranked = sorted(
-            (_candidate(left, one, right, key) for one in left.columns if _fits(one, key)), key=lambda one: -one.score
+            (_candidate(left, column, right, key) for column in left.columns if _fits(column, key)),
+            key=lambda candidate: -candidate.score,
         )
         ranked = ranked or [_Candidate(left.columns[0], 0.0, "nothing")]
-        free = [one for one in ranked if one.column not in [taken.column for taken, _ in chosen]] or ranked
+        taken = [candidate.column for candidate, _ in chosen]
+        free = [candidate for candidate in ranked if candidate.column not in taken] or ranked
         chosen.append((free[0], key))
-        others += [one.column.name for one in free[1:3] if one.score >= ENOUGH]
-    return Proposal(tuple(Part(_cast(one.column, key), one.evidence, one.score) for one, key in chosen), tuple(others))
+        others += [candidate.column.name for candidate in free[1:3] if candidate.score >= ENOUGH]
+    parts = (Part(_cast(candidate.column, key), candidate.evidence, candidate.score) for candidate, key in chosen)
+    return Proposal(tuple(parts), tuple(others))
 
 
 def with_referred_key(left: Sample, right: Sample) -> Sample:
-    """Returns the right sample, with the column as key to which the left side refers, if its own rows tell none.
+    """Returns the right sample, with the column as key to which the left side refers, if its own rows show no key.
 
-    Several left rows have one value of that column, no two right rows have, and the columns have one name. That alone
-    may be chance in a small sample, so the column has the name of the table; or it is the only one with an identifier,
-    or the sample is large, and no column has a time, at which a row may hold beside others.
+    Several left rows have one value of that column, no two right rows have, and the columns have one name. In a
+    small sample that may be chance, so the column has the name of the table; or it is the only column with an
+    identifier, or the sample is large, and no column has a time, at which a row may hold beside others.
     """
-    told = []
-    timed = any(one.meaning is Meaning.TIME and not one.names_change for one in right.columns)
+    referred = []
+    timed = any(column.meaning is Meaning.TIME and not column.names_change for column in right.columns)
     for key in right.columns if not right.has_key else ():
         of_table = names_table("".join(key.words), right.table)
-        only = [one.name for one in right.columns if one.may_be_key] == [key.name]
+        only = [column.name for column in right.columns if column.may_be_key] == [key.name]
         enough = of_table or (not timed and (only or right.records >= _ENOUGH_ROWS))
         if key.name not in right.apart or not enough:
             continue
-        for one in left.columns:
-            common, several = len(one.values & key.values), len(one.values) < one.present
-            if _named(one, key, right.table) >= 1.0 and several and 2 * common >= len(one.values) > 0:
-                among = f"{common:,} of {len(one.values):,} values are among its own, which are all different"
-                told.append(replace(right, key=(key.name,), key_doubt=f"left {one.name} refers to it: {among}"))
-    return told[0] if len({one.key for one in told}) == 1 else right
+        for column in left.columns:
+            common, several = len(column.values & key.values), len(column.values) < column.present
+            if _named(column, key, right.table) >= 1.0 and several and 2 * common >= len(column.values) > 0:
+                among = f"{common:,} of {len(column.values):,} values are among its own, which are all different"
+                referred.append(replace(right, key=(key.name,), key_doubt=f"left {column.name} refers to it: {among}"))
+    return referred[0] if len({sample.key for sample in referred}) == 1 else right
 
 
 def _fits(column: SampleColumn, key: SampleColumn) -> bool:
-    """Returns whether a column can refer to a key: it is no amount, no prose, and a time only where the key is one."""
+    """Returns whether a column can refer to a key: it is no amount, no prose, and a time only if the key is a time."""
     return column.may_be_key or (column.meaning is Meaning.TIME and key.meaning is Meaning.TIME)
 
 
@@ -130,7 +133,7 @@ def _named(column: SampleColumn, key: SampleColumn, table: str) -> float:
     words = column.words
     subject = "".join(words[:-1]) if words[-1:] and words[-1] in _REFERS else ""
     of_key = "".join(words).removesuffix("".join(key.words))
-    if any(names_table(one, table) for one in (subject, of_key, "".join(words)) if one):
+    if any(names_table(name, table) for name in (subject, of_key, "".join(words)) if name):
         return _NAMED_AFTER_TABLE
     generic = len(key.words) == 1 and key.words[0] in _GENERIC
     if words == key.words:

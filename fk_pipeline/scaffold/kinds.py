@@ -187,15 +187,15 @@ def write_first(folder: Path, kind: str, data: Path) -> Path:
     name, first = name_of(folder), FIRST_PIPELINES[kind]
     file = folder / f"{name}.yaml"
     beside = [folder / f"{name}_{table}.yaml" for table in first.tables[: len(first.beside)]]
-    for one in (file, *beside):
-        if one.exists():
-            raise UsageError(f"{one} is there already", why="nothing was written", fix="name another folder")
+    for target in (file, *beside):
+        if target.exists():
+            raise UsageError(f"{target} is there already", why="nothing was written", fix="name another folder")
     landing = [data / "landing" / name / table for table in first.tables]
-    paths = [os.path.relpath(one.absolute(), folder.absolute()) for one in landing]
+    paths = [os.path.relpath(place.absolute(), folder.absolute()) for place in landing]
     warehouse = os.path.relpath((data / "warehouse").absolute(), folder.absolute())
-    for one in (folder, *landing):
-        one.mkdir(parents=True, exist_ok=True)
+    for place in (folder, *landing):
+        place.mkdir(parents=True, exist_ok=True)
     file.write_text(first.text(name, paths, warehouse), encoding="utf-8")
-    for one, path, text in zip(beside, paths, first.beside, strict=False):
-        one.write_text(text(one.stem, [path], warehouse), encoding="utf-8")
+    for target, path, text in zip(beside, paths, first.beside, strict=False):
+        target.write_text(text(target.stem, [path], warehouse), encoding="utf-8")
     return file

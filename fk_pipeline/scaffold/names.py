@@ -12,13 +12,13 @@ ENDINGS_READ = tuple(f"{e}{gz}" for e in (*JSON_LINES, ".csv", ".tsv") for gz in
 """The endings of the files that can be a sample."""
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_KEPT_BY_SQL = """
+_WORDS_OF_SQL = """
     all and anti any as both case cast check collate column constraint create cross distinct else end except false
     fetch filter for foreign from full grant group having in inner intersect into is join lateral leading like natural
     not null on only or order outer overlaps primary references right select semi set some table then to trailing true
     union unique unknown user using values when where with within
 """
-_RESERVED = frozenset(_KEPT_BY_SQL.split())
+_RESERVED = frozenset(_WORDS_OF_SQL.split())
 """Words that a dialect of SQL reserves, whether or not the parser used here accepts them."""
 
 

@@ -29,7 +29,7 @@ def nested(values: Sequence[Any], depth: int = 0) -> str | None:
     if kinds <= {int, Decimal}:
         return decimal_of(values) if Decimal in kinds else _whole(values)
     if kinds == {list} and depth < _DEEPEST:
-        inner = nested([one for value in values for one in value if one is not None], depth + 1)
+        inner = nested([element for value in values for element in value if element is not None], depth + 1)
         return None if inner is None else f"ARRAY<{inner}>"
     if kinds == {dict} and depth < _DEEPEST:
         return _struct(values, depth)
@@ -43,7 +43,7 @@ def _struct(values: Sequence[dict[str, Any]], depth: int) -> str | None:
         return None
     fields = []
     for name in names:
-        inner = nested([one for value in values if (one := value.get(name)) is not None], depth + 1)
+        inner = nested([member for value in values if (member := value.get(name)) is not None], depth + 1)
         if inner is None:
             return None
         fields.append(f"{quote(name)}: {inner}")

@@ -43,14 +43,14 @@ def make_query(
         folder: the folder; its name is the name of the query.
         file: the file with the query.
         samples: for each table in FROM `name=PATH`: a sample of what lands, or a Delta table.
-        keys: for tables whose key nothing tells, or is another one, `name=column,column`.
+        keys: for tables whose key is not known or guessed wrong, `name=column,column`.
         clocks: for tables that are clocks, `name=LENGTH`, the length of a step.
         in_place: the pipelines read the folders of the samples instead of landing folders of their own.
 
     Raises:
         UsageError: the query cannot be kept up to date; nothing, or something that cannot be read, was given for a
-            table; the key of one is not known; or a file exists already.
-        PipelineFileError: what was given for a Delta table is none.
+            table; the key of a table is not known; or a file exists already.
+        PipelineFileError: what was given for a Delta table is no Delta table.
     """
     name, text = name_of(folder), _text_of(file)
     query = loaded(kind_named("query").spec)
@@ -60,42 +60,44 @@ def make_query(
         raise _not_taken(file, error) from None
     if name in lines:
         raise UsageError(f"the folder is called as a table of the query, {name!r}", fix="name another folder")
-    refuse_place(folder, [f"{one}.yaml" for one in (name, *lines)])
+    refuse_place(folder, [f"{table}.yaml" for table in (name, *lines)])
     given, keys_given = _by_name("--from-sample", samples, "PATH"), _by_name("--key", keys, "COLUMN,COLUMN")
     steps = _by_name("--clock", clocks, "LENGTH")
     _refuse_names(file, lines, given, keys_given, steps)
     inputs = inputs_of([*lines], given, keys_given, steps, folder if in_place else None)
     try:
-        columns = query.columns_of(text, {one.name: one.schema for one in inputs if not one.clock}, [*steps])
+        columns = query.columns_of(text, {table.name: table.schema for table in inputs if not table.clock}, [*steps])
     except SqlTextError as error:
         raise _not_taken(file, error) from None
-    tables = {one.name: table_text(one.name, one.sample, one.place) for one in inputs if one.sample is not None}
-    texts = {f"{one}.yaml": of_table for one, (of_table, _) in tables.items()}
+    tables = {
+        table.name: table_text(table.name, table.sample, table.place) for table in inputs if table.sample is not None
+    }
+    texts = {f"{table}.yaml": of_table for table, (of_table, _) in tables.items()}
     by_hand = "write the files by hand: the page `Keep a query up to date`"
     written = partial(
         _query_text, name, f"# The query of {file.name}, kept up to date from what changed.", text, inputs
     )
     load_before_writing({**texts, f"{name}.yaml": written(columns[0], str)}, by_hand)
     texts[f"{name}.yaml"] = written(columns[0], partial(_seen, folder))
-    landing = [folder / path for path in dict.fromkeys(one.place for one in inputs) if path.startswith("landing/")]
+    landing = [folder / path for path in dict.fromkeys(table.place for table in inputs) if path.startswith("landing/")]
     write_folder(folder, landing, {**texts, "README.md": _readme(name, inputs)})
     return _made(folder, name, inputs, [doubt for _, doubts in tables.values() for doubt in doubts], landing)
 
 
 def _made(folder: Path, name: str, inputs: Sequence[QueryInput], doubts: list[str], landing: Sequence[Path]) -> Made:
-    landed = [(one.place, one.sample) for one in inputs if one.sample is not None]
-    of_tables = [one for one in inputs if one.sample is None and not one.clock]
-    said = [f"{one.name}: {facts_of(one.sample)}" for one in inputs if one.sample is not None]
-    said += [f"{one.name}: a Delta table, key {', '.join(one.key)}{_mark(one)}" for one in of_tables]
-    said += [f"{one.name}: a clock with steps of {one.clock}" for one in inputs if one.clock]
-    said += [f"{one.name}: {note}" for one in inputs for note in one.notes]
-    doubts += [f"{one.name}.key: {', '.join(one.key)}; {one.key_doubt}" for one in of_tables if one.key_doubt]
-    files = [folder / f"{one.name}.yaml" for one in inputs if one.sample is not None]
+    landed = [(table.place, table.sample) for table in inputs if table.sample is not None]
+    of_tables = [table for table in inputs if table.sample is None and not table.clock]
+    facts = [f"{table.name}: {facts_of(table.sample)}" for table in inputs if table.sample is not None]
+    facts += [f"{table.name}: a Delta table, key {', '.join(table.key)}{_mark(table)}" for table in of_tables]
+    facts += [f"{table.name}: a clock with steps of {table.clock}" for table in inputs if table.clock]
+    facts += [f"{table.name}: {note}" for table in inputs for note in table.notes]
+    doubts += [f"{table.name}.key: {', '.join(table.key)}; {table.key_doubt}" for table in of_tables if table.key_doubt]
+    files = [folder / f"{table.name}.yaml" for table in inputs if table.sample is not None]
     return Made(
         file=folder / f"{name}.yaml",
         paths=tuple(place for place, _ in landed),
         written=(*files, folder / f"{name}.yaml", *landing, folder / "dagster.yaml", folder / "README.md"),
-        said=tuple(said),
+        said=tuple(facts),
         doubts=tuple(doubts),
         samples=tuple(sample for _, sample in landed),
         to_do=(),
@@ -103,8 +105,8 @@ def _made(folder: Path, name: str, inputs: Sequence[QueryInput], doubts: list[st
     )
 
 
-def _mark(one: QueryInput) -> str:
-    return f" ({GUESSED})" if one.key_doubt else ""
+def _mark(table: QueryInput) -> str:
+    return f" ({GUESSED})" if table.key_doubt else ""
 
 
 def _text_of(file: Path) -> str:
@@ -116,8 +118,8 @@ def _text_of(file: Path) -> str:
 
 def _not_taken(file: Path, error: SqlTextError) -> UsageError:
     """Returns the error for a query that cannot be kept up to date, with file and line."""
-    found = re.fullmatch(r"line (\d+): (.*)", str(error), re.DOTALL)
-    line, what = found.groups() if found else ("1", str(error))
+    match = re.fullmatch(r"line (\d+): (.*)", str(error), re.DOTALL)
+    line, what = match.groups() if match else ("1", str(error))
     why = "nothing was written; what a query may have in it: the page `Queries` of the documentation"
     return UsageError(what, where=f"{file}:{line}", why=why)
 
@@ -126,19 +128,19 @@ def _by_name(option: str, given: Sequence[str], what: str) -> dict[str, str]:
     """Returns values by name, of options that are given as `name=value`.
 
     Raises:
-        UsageError: one is not, or a name comes twice.
+        UsageError: an option is not of this form, or a name comes twice.
     """
-    found: dict[str, str] = {}
-    for one in given:
-        name, is_named, value = one.partition("=")
+    values: dict[str, str] = {}
+    for argument in given:
+        name, is_named, value = argument.partition("=")
         name = name.strip().lower()
         if not is_named or not name or not value.strip():
             why = "with --query it says which table of the query it is of"
-            raise UsageError(f"{option} {one!r} names no table", why=why, fix=f"{option} NAME={what}")
-        if name in found:
+            raise UsageError(f"{option} {argument!r} names no table", why=why, fix=f"{option} NAME={what}")
+        if name in values:
             raise UsageError(f"{option} names {name!r} twice", fix=f"give one {option} {name}={what}")
-        found[name] = value.strip()
-    return found
+        values[name] = value.strip()
+    return values
 
 
 def _refuse_names(
@@ -190,15 +192,15 @@ def _query_text(
         shown: returns the place of a Delta table as the file has it.
     """
     entries: list[str] = []
-    for one in inputs:
-        if one.sample is not None:
-            entries.append(f"  {one.name}: {{pipeline: {one.name}.yaml}}")
-        elif one.clock:
-            clock = f"  {one.name}: {{clock: {yaml_of(one.clock)}, zone: UTC}}"
+    for table in inputs:
+        if table.sample is not None:
+            entries.append(f"  {table.name}: {{pipeline: {table.name}.yaml}}")
+        elif table.clock:
+            clock = f"  {table.name}: {{clock: {yaml_of(table.clock)}, zone: UTC}}"
             entries.append(f"{clock:<34} # the zone in which a day begins at midnight")
         else:
-            entries += [f"  {one.name}:", f"    table: {yaml_of(shown(one.place))}"]
-            entries.append(key_line(one.key, one.key_doubt, 4))
+            entries += [f"  {table.name}:", f"    table: {yaml_of(shown(table.place))}"]
+            entries.append(key_line(table.key, table.key_doubt, 4))
     lines = [
         about,
         PATHS,
@@ -223,9 +225,9 @@ def _query_text(
 
 
 def _readme(name: str, inputs: Sequence[QueryInput]) -> str:
-    landed = [one for one in inputs if one.sample is not None]
+    landed = [table for table in inputs if table.sample is not None]
     tables = "\n".join(
-        f"* `{one.name}.yaml`: the table {one.name}; its files land in `{one.place}/`." for one in landed
+        f"* `{table.name}.yaml`: the table {table.name}; its files land in `{table.place}/`." for table in landed
     )
     return f"""# {name}
 

@@ -54,20 +54,21 @@ def inputs_of(
     Args:
         names: their names in FROM.
         given: per table that is no clock, a sample of what lands, or a Delta table.
-        keys: of some the columns of the key, as the user wrote them.
+        keys: per table whose key the user gave, its columns as the user wrote them.
         steps: per clock the length of a step.
         folder: the folder of the pipeline files, if the files are read where the samples lie.
 
     Raises:
         UsageError: what was given for a table cannot be read; the key of a table is not known; a clock has no such
             steps; or two tables would read each other's files.
-        PipelineFileError: what was given for a Delta table is none.
+        PipelineFileError: what was given for a Delta table is no Delta table.
     """
-    found = [
-        _clock(one, steps[one]) if one in steps else _input(one, given[one], keys.get(one, ""), folder) for one in names
+    inputs = [
+        _clock(name, steps[name]) if name in steps else _input(name, given[name], keys.get(name, ""), folder)
+        for name in names
     ]
-    _refuse_shared([one for one in found if one.sample is not None])
-    return found
+    _refuse_shared([table for table in inputs if table.sample is not None])
+    return inputs
 
 
 def _clock(name: str, length: str) -> QueryInput:
@@ -90,12 +91,12 @@ def _input(name: str, path: str, key: str, folder: Path | None) -> QueryInput:
     Args:
         name: its name in FROM.
         path: a sample of what lands, or a Delta table.
-        key: the columns of its key, as the user wrote them; empty: they are looked for.
+        key: the columns of its key, as the user wrote them; empty: they are guessed.
         folder: the folder of the pipeline files, if the files are read where the sample lies.
 
     Raises:
         UsageError: it cannot be read, or its key is not known.
-        PipelineFileError: it is no Delta table, or one of a pipeline.
+        PipelineFileError: it is no Delta table, or a table of a pipeline.
     """
     option, is_uri = f"--from-sample {name}={path}", "://" in path
     place = path if is_uri else str(Path(path).absolute())
@@ -119,20 +120,20 @@ def _input(name: str, path: str, key: str, folder: Path | None) -> QueryInput:
 
 
 def _sample(option: str, name: str, path: Path, key: str) -> Sample:
-    """Returns the sample of a table, of several in a file that of its name, with the key that was given.
+    """Returns the sample of a table with the given key; of a file with several tables, that of its name.
 
     Raises:
-        UsageError: it cannot be read; its records are of several tables, and none has the name; or the key has a column
-            that is none.
+        UsageError: it cannot be read; its records are of several tables, and none has the name; or the key names a
+            column that the table lacks.
     """
     try:
         tables = read_sample(path, name)
     except UsageError as error:
         raise UsageError(error.what, where=error.where or option, why="nothing was written", fix=error.fix) from None
-    rows_of = [one for one in tables if len(tables) == 1 or one.table.rsplit(".", 1)[-1].lower() == name]
+    rows_of = [sample for sample in tables if len(tables) == 1 or sample.table.rsplit(".", 1)[-1].lower() == name]
     if len(rows_of) != 1:
         raise UsageError(
-            f"{path} has lines of several tables: {', '.join(one.table for one in tables)}",
+            f"{path} has lines of several tables: {', '.join(sample.table for sample in tables)}",
             where=option,
             why="nothing was written",
             fix=f"give a sample with lines of {name} alone",
@@ -145,21 +146,21 @@ def _sample(option: str, name: str, path: Path, key: str) -> Sample:
 
 
 def _key(name: str, key: str, columns: Sequence[str]) -> tuple[str, ...]:
-    """Returns the columns of a key that was given, spelled as the table has them.
+    """Returns the columns of a given key, spelled as the table has them.
 
     Raises:
         UsageError: it has no such column.
     """
     spelled = {column.strip("`").lower(): column for column in columns}
-    chosen = [one.strip().strip("`").lower() for one in key.split(",")]
-    for one in chosen:
-        if one not in spelled:
+    chosen = [column.strip().strip("`").lower() for column in key.split(",")]
+    for column in chosen:
+        if column not in spelled:
             raise UsageError(
-                f"--key {name}={key}: {name} has no column {one!r}; it has {', '.join(spelled.values())}",
+                f"--key {name}={key}: {name} has no column {column!r}; it has {', '.join(spelled.values())}",
                 why="nothing was written",
                 fix=f"--key {name}=COLUMN, or COLUMN,COLUMN",
             )
-    return tuple(spelled[one] for one in dict.fromkeys(chosen))
+    return tuple(spelled[column] for column in dict.fromkeys(chosen))
 
 
 def _without_key(option: str, name: str, why: str, columns: Sequence[str]) -> UsageError:
@@ -177,12 +178,12 @@ def _refuse_shared(landed: Sequence[QueryInput]) -> None:
     Raises:
         UsageError: two have one folder, and their lines name no table.
     """
-    for number, one in enumerate(landed):
+    for number, table in enumerate(landed):
         for other in landed[:number]:
-            samples = (one.sample, other.sample)
-            if one.place == other.place and not all(s is not None and "table" in s.options for s in samples):
+            samples = (table.sample, other.sample)
+            if table.place == other.place and not all(s is not None and "table" in s.options for s in samples):
                 raise UsageError(
-                    f"{other.name} and {one.name} would both read {one.place}, each the other's files too",
+                    f"{other.name} and {table.name} would both read {table.place}, each the other's files too",
                     why="nothing was written",
                     fix="keep the files of each table in a folder of their own",
                 )

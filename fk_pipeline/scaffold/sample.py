@@ -54,15 +54,15 @@ def read_sample(path: Path, table: str = "") -> list[Sample]:
     )
     alike = [file for file in files if file.name.removesuffix(".gz").endswith(ending)]
     if ending in ENDINGS["parquet"]:
-        found = [of_parquet(path, alike, table or table_of(alike[0]))]
+        samples = [of_parquet(path, alike, table or table_of(alike[0]))]
     elif ending in ENDINGS["csv"]:
-        found = [_of_csv(path, alike, table or table_of(alike[0]))]
+        samples = [_of_csv(path, alike, table or table_of(alike[0]))]
     else:
-        found = _of_lines(path, alike, table)
-    options = _batches(alike) if found[0].format != "dms" else {}
+        samples = _of_lines(path, alike, table)
+    options = _batches(alike) if samples[0].format != "dms" else {}
     others = len(files) - len(alike)
     notes = (f"{others} file(s) in {path} that do not end in {ending} were not looked at",) if others else ()
-    return [replace(one, options=one.options | options, notes=one.notes + notes) for one in found]
+    return [replace(sample, options=sample.options | options, notes=sample.notes + notes) for sample in samples]
 
 
 def _files(path: Path) -> list[Path]:
@@ -75,17 +75,17 @@ def _files(path: Path) -> list[Path]:
         raise UsageError(
             f"there is no sample {path}", fix="name a file as it lands, a folder of them, or a Delta table"
         )
-    found = sorted(one for one in path.iterdir() if one.name.endswith(ENDINGS_READ) and one.name[0] not in "._")
-    if not found:
+    files = sorted(file for file in path.iterdir() if file.name.endswith(ENDINGS_READ) and file.name[0] not in "._")
+    if not files:
         raise UsageError(f"{path} has no file to read", fix=f"{fix}; a Delta table is a folder with _delta_log in it")
-    return found
+    return files
 
 
 def _batches(files: Sequence[Path]) -> dict[str, str]:
     """Returns the option `batch_by` if the last number in the file names cannot be the number of a batch; else none."""
     names = [file.name for file in files]
     stems = [name.removesuffix(".gz").rsplit(".", 1)[0] for name in names]
-    last = [int(one[-1]) for one in (re.findall(r"\d+", stem) for stem in stems) if one]
+    last = [int(numbers[-1]) for numbers in (re.findall(r"\d+", stem) for stem in stems) if numbers]
     repeated = len(names) > 1 and len(set(last)) == 1
     if last and (max(last) > MAX_BATCH or repeated or any(map(_has_part_of_date, stems))):
         return {"batch_by": "arrival"}
@@ -129,7 +129,7 @@ def _of_lines(path: Path, files: Sequence[Path], table: str) -> list[Sample]:
     if len(formats) > 1:
         raise UsageError(f"{path} has lines of several formats: {', '.join(sorted(formats))}", fix="sample one of them")
     names = [name for _, name in tables]
-    notes = _of_broken([f"{one.where}: {one.what}" for one in broken], read, "lines")
+    notes = _of_broken([f"{error.where}: {error.what}" for error in broken], read, "lines")
     return [
         _of_table(
             path,
@@ -147,8 +147,8 @@ def _of_broken(problems: Sequence[str], read: int, what: str) -> tuple[str, ...]
     """Returns a note with the number of records that a run would put into the quarantine; nothing if there are none."""
     if not problems:
         return ()
-    said = f"{len(problems):,} of {read:,} {what} cannot be read and were skipped; a run puts them into the quarantine"
-    return (f"{said}. The first: {problems[0]}",)
+    skipped = f"{len(problems):,} of {read:,} {what} cannot be read and were skipped"
+    return (f"{skipped}; a run puts them into the quarantine. The first: {problems[0]}",)
 
 
 def _values(file: Path) -> Iterator[tuple[str, Any]]:
@@ -178,7 +178,7 @@ def _of_table(
     first = lines[0]
     names = list(dict.fromkeys(itertools.chain.from_iterable(line.row for line in lines)))
     newest = next((line.fields for line in reversed(lines) if line.fields), ())
-    described = {one["field"]: one for one in newest}
+    described = {field["field"]: field for field in newest}
     rows = [_without_holes(line.row) for line in lines] if first.format == DEBEZIUM else [line.row for line in lines]
     new = [row for line, row in zip(lines, rows, strict=True) if line.is_new]
     options: dict[str, Any] = {}
@@ -195,7 +195,7 @@ def _of_table(
         else of_values(name, present_in(rows, name), is_text=False, is_debezium=first.format == DEBEZIUM)
         for name in names
     }
-    told = next((line.key for line in lines if line.key), None)
+    key = next((line.key for line in lines if line.key), None)
     return sample_of(
         path,
         folder,
@@ -204,7 +204,7 @@ def _of_table(
         table,
         types,
         rows,
-        told,
+        key,
         new or rows,
         records=len(lines),
         types_from="the schema that the records carry" if described else f"{len(lines):,} records",
@@ -227,21 +227,21 @@ def _of_csv(path: Path, files: Sequence[Path], table: str) -> Sample:
     records = list(itertools.islice(_csv_records(files, delimiter), MOST_RECORDS))
     if not records:
         raise UsageError(f"{path} has no row", fix="take a sample with rows")
-    head, dms = records[0], {one[0] for one in records if one} <= {"I", "U", "D"} and len(records[0]) > 1
+    head, dms = records[0], {record[0] for record in records if record} <= {"I", "U", "D"} and len(records[0]) > 1
     if dms:
         names, rest = ["Op", *(f"column_{i}" for i in range(1, len(head)))], records
     elif _names_columns(head):
-        names, rest = list(head), [one for one in records[1:] if one != head]
+        names, rest = list(head), [record for record in records[1:] if record != head]
     else:
         names, rest = [f"column_{i}" for i in range(1, len(head) + 1)], records
         options["header"] = False
     width = len(head)
-    good = [one for one in rest if len(one) == width and not any(map(_NOT_UTF8.search, one))]
-    rows: list[dict[str, Any]] = [dict(zip(names, [cell or None for cell in one], strict=True)) for one in good]
+    good = [record for record in rest if len(record) == width and not any(map(_NOT_UTF8.search, record))]
+    rows: list[dict[str, Any]] = [dict(zip(names, [cell or None for cell in record], strict=True)) for record in good]
     unnamed = "the first row of the file names no columns: give them their names in `schema`"
     named = "the first row of the file was taken for the names of the columns; if it is a row: csv: {header: false}"
     notes = [unnamed if "column_1" in names else named]
-    bad = next((one for one in rest if one not in good), None) if len(good) < len(rest) else None
+    bad = next((record for record in rest if record not in good), None) if len(good) < len(rest) else None
     if bad is not None:
         why = "not UTF-8" if any(map(_NOT_UTF8.search, bad)) else f"not a row of {width} fields"
         notes += _of_broken([why] * (len(rest) - len(good)), len(rest), "rows")
@@ -278,4 +278,4 @@ def _names_columns(row: Sequence[str]) -> bool:
 def _csv_records(files: Iterable[Path], delimiter: str) -> Iterator[list[str]]:
     for file in files:
         with _open(file) as stream, io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="") as text:
-            yield from (one for one in csv.reader(text, delimiter=delimiter) if one)
+            yield from (record for record in csv.reader(text, delimiter=delimiter) if record)

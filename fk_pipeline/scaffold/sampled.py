@@ -66,7 +66,7 @@ class Sample:
 
     def column(self, name: str) -> SampleColumn:
         """Returns the column with a name."""
-        return next(one for one in self.columns if one.name == name)
+        return next(column for column in self.columns if column.name == name)
 
 
 def sample_of(
@@ -77,7 +77,7 @@ def sample_of(
     table: str,
     types: dict[str, Inferred],
     rows: Sequence[dict[str, Any]],
-    told_key: tuple[str, ...] | None,
+    declared_key: tuple[str, ...] | None,
     new: Sequence[dict[str, Any]],
     *,
     records: int,
@@ -95,8 +95,8 @@ def sample_of(
         table: the name of the table.
         types: per column, its type.
         rows: the rows that were read.
-        told_key: the key columns as the source names them; None: they are guessed.
-        new: the rows whose key did not exist before, if the source tells; else all rows.
+        declared_key: the key columns as the source names them; None: they are guessed.
+        new: the rows whose key did not exist before, if the source marks them; else all rows.
         records: the number of records that were read.
         types_from: the origin of the types, as part of a sentence.
         options: further options of the side for the pipeline file, as YAML values.
@@ -105,24 +105,24 @@ def sample_of(
     Raises:
         UsageError: no column can be stored.
     """
-    said = list(notes)
+    remarks = list(notes)
     columns: list[SampleColumn] = []
     written: dict[str, str] = {}
     for name, inferred in types.items():
         as_written = name if may_be_bare(name) else quote(name)
         try:
-            parse_columns(", ".join([*(one.ddl for one in columns), f"{as_written} {inferred.type}"]))
+            parse_columns(", ".join([*(column.ddl for column in columns), f"{as_written} {inferred.type}"]))
         except SqlTextError as error:
-            said.append(f"left out: {error}")
+            remarks.append(f"left out: {error}")
             continue
         present = present_in(rows, name)
         values = frozenset(map(text_of, present)) if "<" not in inferred.type else frozenset()
         columns.append(SampleColumn(as_written, inferred, values, len(present)))
         written[name] = as_written
     if not columns:
-        raise UsageError(f"{path} has no column that can be stored", why="; ".join(said))
-    if told_key:
-        guess = _told(told_key, written)
+        raise UsageError(f"{path} has no column that can be stored", why="; ".join(remarks))
+    if declared_key:
+        guess = _declared(declared_key, written)
     else:
         guess = guessed_key(table, columns, [{written[k]: v for k, v in row.items() if k in written} for row in new])
     side, mark = dict(options or {}), ""
@@ -143,29 +143,30 @@ def sample_of(
         records,
         types_from,
         side,
-        tuple(said),
+        tuple(remarks),
         mark,
         guess.are_events,
         guess.apart,
     )
 
 
-def _told(key: tuple[str, ...], written: dict[str, str]) -> Guess:
+def _declared(key: tuple[str, ...], written: dict[str, str]) -> Guess:
     """Returns the key that the source declares; none if a part of it is no column, since the rest would lose rows."""
-    missing = ", ".join(one for one in key if one not in written)
+    missing = ", ".join(name for name in key if name not in written)
     if missing:
         return Guess((), f"the key of the records has {missing}, which is no column here", False, frozenset())
-    return Guess(tuple(written[one] for one in key), "", False, frozenset())
+    return Guess(tuple(written[name] for name in key), "", False, frozenset())
 
 
 def as_events(sample: Sample) -> Sample:
     """Returns the sample of a left side as events without a key, if its rows seem to have none.
 
-    Only rows that tell no operation, and of which none is marked as deleted, are events. The place of an event is its
+    Only rows without an operation, of which none is marked as deleted, are events. The place of an event is its
     column `event`, so no other column may have this name.
     """
     changes = not sample.are_events or "op_column" in sample.options or sample.mark
-    if changes or sample.format not in PLAIN or "event" in [one.name.strip("`").lower() for one in sample.columns]:
+    names = [column.name.strip("`").lower() for column in sample.columns]
+    if changes or sample.format not in PLAIN or "event" in names:
         return sample
     return replace(sample, key=(), key_doubt="", options=sample.options | {"contents": "events"})
 

@@ -49,24 +49,24 @@ def line_of(value: dict[str, Any] | None, where: str) -> Line | None:
         inner, schema = _unwrapped(_parsed(value["value"]))
         topic = value.get("topic")
         table = topic.rsplit(".", 1)[-1] if isinstance(topic, str) else None
-        found = _of_debezium(inner, schema, "exported records", where)
+        line = _of_debezium(inner, schema, "exported records", where)
         if inner is not None and not _is_change(inner) and not _is_marker(inner):
-            raise _not_told(where)
+            raise _without_operation(where)
         names = tuple(key) if isinstance(key, dict) else None
-        return None if found is None else replace(found, table=found.table or table, key=names)
+        return None if line is None else replace(line, table=line.table or table, key=names)
     inner, schema = _unwrapped(value)
     if inner is None or _is_marker(inner):
         return None
     if _is_change(inner):
         return _of_debezium(inner, schema, "change events", where)
     if schema is not None:
-        raise _not_told(where)
+        raise _without_operation(where)
     if isinstance(inner.get("type"), str) and "database" in inner and "table" in inner:
         return _of_maxwell(inner)
     return Line(ROWS, "plain rows", inner)
 
 
-def _not_told(where: str) -> UsageError:
+def _without_operation(where: str) -> UsageError:
     return UsageError(
         "a row that does not say what happened to it: neither an envelope with op, nor __op or __deleted",
         where=where,
@@ -140,8 +140,8 @@ def _of_debezium(value: Any, schema: dict[str, Any] | None, of: str, where: str)
         return None
     if str(value.get("__deleted")).lower() == "true" or value.get("__op") == "d":
         return None
-    row = {name: one for name, one in value.items() if not name.startswith("__")}
-    fields = tuple(one for one in _fields(schema) or () if not str(one.get("field")).startswith("__")) or None
+    row = {name: item for name, item in value.items() if not name.startswith("__")}
+    fields = tuple(field for field in _fields(schema) or () if not str(field.get("field")).startswith("__")) or None
     return Line(
         DEBEZIUM,
         f"{of} of flattened rows{carries}",
@@ -167,13 +167,13 @@ def _fields(schema: dict[str, Any] | None, within: str | None = None) -> tuple[d
         return None
     fields = schema.get("fields") or []
     if within is not None:
-        fields = next((one.get("fields") or [] for one in fields if one.get("field") == within), [])
+        fields = next((field.get("fields") or [] for field in fields if field.get("field") == within), [])
     return tuple(fields) or None
 
 
 def _of_maxwell(value: dict[str, Any]) -> Line | None:
-    row, kind = value.get("data"), value["type"]
-    if kind not in ("insert", "bootstrap-insert", "update") or not isinstance(row, dict):
+    row, operation = value.get("data"), value["type"]
+    if operation not in ("insert", "bootstrap-insert", "update") or not isinstance(row, dict):
         return None
     key = value.get("primary_key_columns")
     return Line(
@@ -182,6 +182,6 @@ def _of_maxwell(value: dict[str, Any]) -> Line | None:
         row,
         _text(value["table"]),
         _text(value["database"]),
-        kind != "update",
+        operation != "update",
         tuple(key) if isinstance(key, list) else None,
     )

@@ -86,7 +86,7 @@ def pipeline_text(
         "# The columns of the result. A right row whose selected columns stay as they are touches nothing: leave out",
         "# what nobody reads. SQL expressions need a name: upper(city) AS city",
         "select:",
-        *(f"  - {one}" for one in _select(left, right)),
+        *(f"  - {column}" for column in _select(left, right)),
         "",
         *_end(name, warehouse),
     ]
@@ -135,7 +135,11 @@ def _end(name: str, warehouse: str) -> list[str]:
 
 
 def _key_doubts(sides: Mapping[str, Sample]) -> list[str]:
-    return [f"{s}.key: {', '.join(one.key)}; {one.key_doubt}" for s, one in sides.items() if one.key and one.key_doubt]
+    return [
+        f"{s}.key: {', '.join(sample.key)}; {sample.key_doubt}"
+        for s, sample in sides.items()
+        if sample.key and sample.key_doubt
+    ]
 
 
 def _other_doubts(sides: Mapping[str, Sample]) -> list[str]:
@@ -156,14 +160,14 @@ def _other_doubts(sides: Mapping[str, Sample]) -> list[str]:
 
 def _foreign_key_doubt(proposal: Proposal) -> str:
     also = f"; or {', '.join(proposal.others)}" if proposal.others else ""
-    return "; ".join(dict.fromkeys(one.evidence for one in proposal.parts)) + also
+    return "; ".join(dict.fromkeys(part.evidence for part in proposal.parts)) + also
 
 
 def _line(key: str, value: Any, comment: str = "", doubt: str = "", indent: int = 0) -> str:
     """Returns `key: value` with a comment; the comment of a guess begins with `GUESSED`."""
-    said = f"{GUESSED}: {doubt}" if doubt else comment
+    note = f"{GUESSED}: {doubt}" if doubt else comment
     text = f"{' ' * indent}{key}: {yaml_of(value)}"
-    return f"{text:<34} # {said}" if said else text
+    return f"{text:<34} # {note}" if note else text
 
 
 def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
@@ -179,16 +183,16 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
     if sample.types_from and not unknown:
         lines.append(f"  # types from {sample.types_from}")
     lines += [
-        f"  # {GUESSED}: {one.name} {one.inferred.type}; {one.inferred.doubt}"
-        for one in sample.columns
-        if one.inferred.doubt and not unknown
+        f"  # {GUESSED}: {column.name} {column.inferred.type}; {column.inferred.doubt}"
+        for column in sample.columns
+        if column.inferred.doubt and not unknown
     ]
-    ddl = ", ".join(one.ddl.replace(" ", _GLUE) for one in sample.columns)
+    ddl = ", ".join(column.ddl.replace(" ", _GLUE) for column in sample.columns)
     wrapped = textwrap.wrap(
         ddl, 110, initial_indent="    ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
     )
     lines += ["  schema: >-", *(line.replace(_GLUE, " ") for line in wrapped)]
-    logical = {one.name: one.inferred.logical for one in sample.columns if one.inferred.logical}
+    logical = {column.name: column.inferred.logical for column in sample.columns if column.inferred.logical}
     if logical:
         lines += ["  logical_types:                   # how the source writes these values"]
         lines += [f"    {yaml_of(name.strip('`'))}: {how}" for name, how in logical.items()]
@@ -211,24 +215,27 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
 
 def _select(left: Sample, right: Sample) -> list[str]:
     """Returns every column of both sides; columns with equal names get different aliases."""
-    shown = [one for one in left.columns if one.name != left.mark or one.name in left.key]
+    shown = [column for column in left.columns if column.name != left.mark or column.name in left.key]
     events = left.has_key and not left.key
-    taken = {one.name.strip("`").lower() for one in left.columns} | ({"event"} if events else set())
-    both = taken & {one.name.strip("`").lower() for one in right.columns}
-    lines = [f"left.{one.name} AS {one.name}" if one.name.strip("`").lower() in both else one.name for one in shown]
+    taken = {column.name.strip("`").lower() for column in left.columns} | ({"event"} if events else set())
+    both = taken & {column.name.strip("`").lower() for column in right.columns}
+    lines = [
+        f"left.{column.name} AS {column.name}" if column.name.strip("`").lower() in both else column.name
+        for column in shown
+    ]
     if events:
         lines.insert(0, "left.event AS event" if "event" in both else "event")
-    for one in right.columns:
-        if one.name == right.mark:
+    for column in right.columns:
+        if column.name == right.mark:
             continue
-        plain = one.name.strip("`")
+        plain = column.name.strip("`")
         if plain.lower() not in both:
-            lines.append(one.name)
+            lines.append(column.name)
             taken.add(plain.lower())
             continue
         alias = f"{singular(folder_of(right))}_{plain}"
         while alias.lower() in taken or alias.lower() in {c.name.strip("`").lower() for c in right.columns}:
             alias = f"right_{alias}"
         taken.add(alias.lower())
-        lines.append(f"right.{one.name} AS {alias if alias.isidentifier() else f'`{alias}`'}")
+        lines.append(f"right.{column.name} AS {alias if alias.isidentifier() else f'`{alias}`'}")
     return [yaml_of(line) if line.startswith("`") or ":" in line else line for line in lines]

@@ -68,7 +68,7 @@ _WIDEST = 38
 
 def of_connect(field: dict[str, Any]) -> Inferred:
     """Returns the type of a field from its description in Kafka Connect's schema (`type`, `name`, `parameters`)."""
-    kind, name, parameters = field.get("type"), field.get("name"), field.get("parameters") or {}
+    dtype, name, parameters = field.get("type"), field.get("name"), field.get("parameters") or {}
     if name in _NAMED:
         return _NAMED[name]
     if name == "org.apache.kafka.connect.data.Decimal":
@@ -78,39 +78,39 @@ def of_connect(field: dict[str, Any]) -> Inferred:
         doubt = "" if fits else f"the source has DECIMAL({precision},{scale}), Spark at most {_WIDEST} digits"
         scale = min(max(scale, 0), _WIDEST)
         return Inferred(f"DECIMAL({min(precision, _WIDEST)},{scale})", "decimal_bytes", doubt)
-    if kind == "array":
+    if dtype == "array":
         items = of_connect(field.get("items") or {})
         if items.logical is None and items.type != "STRING":
             return Inferred(f"ARRAY<{items.type}>")
         return Inferred("ARRAY<STRING>" if items.type == "STRING" else "STRING")
-    if kind == "struct" and (fields := field.get("fields")):
-        parts = {str(one.get("field")): of_connect(one) for one in fields}
+    if dtype == "struct" and (fields := field.get("fields")):
+        parts = {str(member.get("field")): of_connect(member) for member in fields}
         if all(part.logical is None for part in parts.values()) and not any(FORBIDDEN_IN_NAMES & {*n} for n in parts):
             return Inferred(f"STRUCT<{', '.join(f'{quote(name)}: {part.type}' for name, part in parts.items())}>")
-    if kind == "map" and (field.get("values") or {}).get("type") == "string":
+    if dtype == "map" and (field.get("values") or {}).get("type") == "string":
         return Inferred("MAP<STRING, STRING>")
-    return Inferred(_PRIMITIVE.get(str(kind), "STRING"))
+    return Inferred(_PRIMITIVE.get(str(dtype), "STRING"))
 
 
-def of_arrow(kind: Any) -> Inferred:
+def of_arrow(dtype: Any) -> Inferred:
     """Returns the type of a column of a Parquet file or Delta table, from its Arrow type."""
     import pyarrow as pa
 
     is_a = pa.types
-    if is_a.is_decimal(kind):
-        return Inferred(f"DECIMAL({kind.precision},{kind.scale})")
-    if is_a.is_timestamp(kind):
-        doubt = "Spark does not read timestamps in nanoseconds" if kind.unit == "ns" else ""
-        return Inferred("TIMESTAMP" if kind.tz else "TIMESTAMP_NTZ", doubt=doubt)
-    if is_a.is_list(kind) or is_a.is_large_list(kind):
-        return Inferred(f"ARRAY<{of_arrow(kind.value_type).type}>")
-    if is_a.is_map(kind):
-        return Inferred(f"MAP<{of_arrow(kind.key_type).type}, {of_arrow(kind.item_type).type}>")
-    if is_a.is_struct(kind):
-        fields = ", ".join(f"`{kind.field(i).name}`: {of_arrow(kind.field(i).type).type}" for i in range(len(kind)))
+    if is_a.is_decimal(dtype):
+        return Inferred(f"DECIMAL({dtype.precision},{dtype.scale})")
+    if is_a.is_timestamp(dtype):
+        doubt = "Spark does not read timestamps in nanoseconds" if dtype.unit == "ns" else ""
+        return Inferred("TIMESTAMP" if dtype.tz else "TIMESTAMP_NTZ", doubt=doubt)
+    if is_a.is_list(dtype) or is_a.is_large_list(dtype):
+        return Inferred(f"ARRAY<{of_arrow(dtype.value_type).type}>")
+    if is_a.is_map(dtype):
+        return Inferred(f"MAP<{of_arrow(dtype.key_type).type}, {of_arrow(dtype.item_type).type}>")
+    if is_a.is_struct(dtype):
+        fields = ", ".join(f"`{dtype.field(i).name}`: {of_arrow(dtype.field(i).type).type}" for i in range(len(dtype)))
         return Inferred(f"STRUCT<{fields}>")
-    if is_a.is_dictionary(kind):
-        return of_arrow(kind.value_type)
+    if is_a.is_dictionary(dtype):
+        return of_arrow(dtype.value_type)
     tests = (
         (is_a.is_boolean, "BOOLEAN"),
         (is_a.is_int8, "TINYINT"),
@@ -127,7 +127,7 @@ def of_arrow(kind: Any) -> Inferred:
         (is_a.is_binary, "BINARY"),
         (is_a.is_large_binary, "BINARY"),
     )
-    return Inferred(next((name for test, name in tests if test(kind)), "STRING"))
+    return Inferred(next((name for test, name in tests if test(dtype)), "STRING"))
 
 
 _LONG = 1 << 63
@@ -179,10 +179,10 @@ def of_values(name: str, values: Sequence[Any], *, is_text: bool, is_debezium: b
         scale = min(max(0, *(int(value["scale"]) for value in values)), _WIDEST)
         return Inferred(f"DECIMAL({_WIDEST},{scale})", doubt="the most digits in the sample")
     if kinds & {dict, list}:
-        found = nested(values)
-        if found is None:
+        dtype = nested(values)
+        if dtype is None:
             return Inferred("STRING", doubt="the text of JSON whose values have no type in common")
-        return Inferred(found, doubt="as far as the sample goes: other fields are left out; STRING keeps the text")
+        return Inferred(dtype, doubt="as far as the sample goes: other fields are left out; STRING keeps the text")
     if kinds == {str}:
         return _of_texts(values, is_text=is_text, is_debezium=is_debezium)
     if kinds <= {int, Decimal, str} and all(_NUMBER.fullmatch(str(value)) for value in values):
@@ -207,11 +207,11 @@ def _of_integers(name: str, values: Sequence[int], *, is_debezium: bool) -> Infe
 
 def _of_fractions(values: Sequence[int | Decimal]) -> Inferred:
     """Returns the type of numbers, some with a fraction: DECIMAL, or DOUBLE if there are too many digits."""
-    found = decimal_of(values)
+    dtype = decimal_of(values)
     places = max(max(0, -int(value.as_tuple().exponent)) for value in map(Decimal, values))
-    if found is None or places > _MOST_EXACT:
+    if dtype is None or places > _MOST_EXACT:
         return Inferred("DOUBLE", doubt=f"up to {places} digits after the point; {_NOT_EXACT}")
-    return Inferred(found, doubt=f"at most {places} digits after the point; DOUBLE if it is measured, not counted")
+    return Inferred(dtype, doubt=f"at most {places} digits after the point; DOUBLE if it is measured, not counted")
 
 
 def _of_large(values: Sequence[int]) -> Inferred:

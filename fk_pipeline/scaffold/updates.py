@@ -13,14 +13,14 @@ _REFERS = frozenset({"id", "key", "uuid", "guid"})
 
 
 def look_like_updates(names: Sequence[str], columns: Sequence[SampleColumn], rows: Sequence[_Row]) -> bool:
-    """Returns whether every row that has the same values in `names` as an earlier one looks like an update of it.
+    """Returns whether every row that has the same values in `names` as an earlier row looks like an update of it.
 
     The other reading is that of several things with one value: lines of an order, readings of a sensor. Only the
-    later one of two such rows would be kept, so each row must have evidence that it is an update:
+    later of two such rows would stay, so each row must have evidence that it is an update:
 
-    * nothing that tells parts of one thing apart (a line, a product) is another one; and
-    * a time of the latest change is another one; or such rows are the exception, and most of the row is as it was, or
-      only amounts, flags and states are not.
+    * no column that tells the parts of a thing apart (a line, a product) has changed; and
+    * a time of the latest change has changed; or such rows are the exception, and most of the row is as it was, or
+      only amounts, flags and states have changed.
 
     Args:
         names: the columns that may be the key.
@@ -35,21 +35,23 @@ def look_like_updates(names: Sequence[str], columns: Sequence[SampleColumn], row
             pairs.append((latest[key], row))
         latest[key] = row
     exceptional = 2 * len(pairs) <= len(latest)
-    others = [one for one in columns if one.name not in names]
+    others = [column for column in columns if column.name not in names]
     return all(_is_update(before, after, others, exceptional=exceptional) for before, after in pairs)
 
 
 def _is_update(before: _Row, after: _Row, others: Sequence[SampleColumn], *, exceptional: bool) -> bool:
-    both = [one for one in others if before.get(one.name) is not None and after.get(one.name) is not None]
-    changed = [one for one in both if before[one.name] != after[one.name]]
+    both = [column for column in others if before.get(column.name) is not None and after.get(column.name) is not None]
+    changed = [column for column in both if before[column.name] != after[column.name]]
     if not changed:
         return True
-    if any(one.names_part for one in changed):
+    if any(column.names_part for column in changed):
         return False
-    if any(one.names_change for one in changed):
+    if any(column.names_change for column in changed):
         return True
-    moved = [one for one in changed if one.meaning is Meaning.TIME]
-    weight = sum(2 if one.subject and one.words[-1] in _REFERS else 1 for one in changed if one not in moved)
-    kept = sum(one not in changed and len(one.values) > 1 for one in both)
-    slight = all(one.names_state or one.meaning in (Meaning.MEASURE, Meaning.FLAG) for one in changed)
-    return exceptional and (slight or kept >= max(1, weight))
+    moved = [column for column in changed if column.meaning is Meaning.TIME]
+    weight = sum(
+        2 if column.subject and column.words[-1] in _REFERS else 1 for column in changed if column not in moved
+    )
+    unchanged = sum(column not in changed and len(column.values) > 1 for column in both)
+    slight = all(column.names_state or column.meaning in (Meaning.MEASURE, Meaning.FLAG) for column in changed)
+    return exceptional and (slight or unchanged >= max(1, weight))

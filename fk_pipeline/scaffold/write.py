@@ -34,7 +34,7 @@ class Made:
         file: the pipeline file.
         paths: the landing folder of each sample, as the pipeline file writes it; without samples those of both sides.
         written: the files and folders, in order.
-        said: the facts found in the samples, one sentence each.
+        said: the facts about the samples, one sentence each.
         doubts: the guesses, one sentence each.
         samples: the samples; empty without any.
         to_do: the steps that the user must do before the pipeline can run; with a key or a foreign key among them,
@@ -76,26 +76,26 @@ def make_folder(folder: Path, samples: list[Path], *, in_place: bool = False) ->
     file = folder / f"{name}.yaml"
     refuse_place(folder, [file.name])
     with reading_samples():
-        found = _sides(samples)
-    left, right = found or (EXAMPLE_LEFT, EXAMPLE_RIGHT)
+        sides = _sides(samples)
+    left, right = sides or (EXAMPLE_LEFT, EXAMPLE_RIGHT)
     folders = ("left", "right") if folder_of(left) == folder_of(right) else (folder_of(left), folder_of(right))
-    paths = [f"landing/{one}" for one in folders]
+    paths = [f"landing/{table}" for table in folders]
     if "table" in left.options and left.path == right.path:
         paths = [f"landing/{word(left.path.absolute().name.split('.')[0], 'changes')}"] * 2
-    if found:
-        stays = [in_place or one.format == "delta" for one in found]
-        paths = [seen_from(folder, o.folder) if s else p for p, s, o in zip(paths, stays, found, strict=True)]
-        _refuse_mixed(found, stays)
-    landing = [folder / one for one in dict.fromkeys(paths) if one.startswith("landing/")]
+    if sides:
+        stays = [in_place or sample.format == "delta" for sample in sides]
+        paths = [seen_from(folder, side.folder) if s else p for p, s, side in zip(paths, stays, sides, strict=True)]
+        _refuse_mixed(sides, stays)
+    landing = [folder / path for path in dict.fromkeys(paths) if path.startswith("landing/")]
     _check(name, left, right, paths)
     proposal = propose(left, right)
     text, doubts = pipeline_text(name, left, right, paths, proposal)
     write_folder(folder, landing, {file.name: text, "README.md": _readme(name, left, right, paths)})
-    said = _found(found, proposal) if found else []
+    facts = _facts(sides, proposal) if sides else []
     written = (file, *landing, folder / "dagster.yaml", folder / "README.md")
     to_do = _to_do(file, left, right, proposal, folder / paths[1])
-    told = tuple(doubts) if found else ()
-    return Made(file, tuple(paths), written, tuple(said), told, found or (), to_do, commands_for=file)
+    guesses = tuple(doubts) if sides else ()
+    return Made(file, tuple(paths), written, tuple(facts), guesses, sides or (), to_do, commands_for=file)
 
 
 def refuse_place(folder: Path, names: Sequence[str]) -> None:
@@ -106,9 +106,9 @@ def refuse_place(folder: Path, names: Sequence[str]) -> None:
     """
     if odd := sorted(set(str(folder.absolute())) & UNWRITABLE):
         raise UsageError(f"{folder.absolute()} has {' '.join(odd)} in it, which Delta tables cannot be written under")
-    for one in (folder / name for name in (*names, "dagster.yaml", "README.md")):
-        if one.exists():
-            raise UsageError(f"{one} is there already", why="nothing was written", fix="name another folder")
+    for file in (folder / name for name in (*names, "dagster.yaml", "README.md")):
+        if file.exists():
+            raise UsageError(f"{file} is there already", why="nothing was written", fix="name another folder")
 
 
 @contextmanager
@@ -134,26 +134,26 @@ def write_folder(folder: Path, landing: Iterable[Path], texts: Mapping[str, str]
     contents["dagster.yaml"] = (files("fk_pipeline.servers") / "dagster.yaml").read_bytes()
     written: list[Path] = []
     try:
-        for one in (folder, *landing):
-            one.mkdir(parents=True, exist_ok=True)
+        for path in (folder, *landing):
+            path.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             with (folder / name).open("xb") as file:
                 written.append(folder / name)
                 file.write(content)
     except OSError as error:
-        for one in written:
-            one.unlink()
+        for path in written:
+            path.unlink()
         raise UsageError(
             f"{folder} cannot be written: {error}", why="no file was written", fix="name another folder"
         ) from error
 
 
 def _to_do(file: Path, left: Sample, right: Sample, proposal: Proposal, landing: Path) -> tuple[str, ...]:
-    """Returns what the samples did not tell and the user must write, one sentence each."""
+    """Returns what the user must write because the samples do not show it, one sentence each."""
     keys = [
-        f"write in {file} which columns identify a row of {one.table} ({side}.key): {one.key_doubt}"
-        for side, one in (("left", left), ("right", right))
-        if not one.has_key
+        f"write in {file} which columns identify a row of {sample.table} ({side}.key): {sample.key_doubt}"
+        for side, sample in (("left", left), ("right", right))
+        if not sample.has_key
     ]
     if right.types_from == NO_SAMPLE:
         return (*keys, f"say in {file} what the right side is, and land files of it in {landing}")
@@ -162,18 +162,18 @@ def _to_do(file: Path, left: Sample, right: Sample, proposal: Proposal, landing:
     return tuple(keys)
 
 
-def _found(found: tuple[Sample, Sample], proposal: Proposal) -> list[str]:
-    """Returns the facts found in the samples and the notes about them, one sentence each."""
-    left, right = found
-    said = [_sentence("left", left), _sentence("right", right)]
-    said += [f"{one.table}: {note}" for one in found for note in one.notes]
+def _facts(samples: tuple[Sample, Sample], proposal: Proposal) -> list[str]:
+    """Returns the facts and the notes about the samples, one sentence each."""
+    left, right = samples
+    sentences = [_sentence("left", left), _sentence("right", right)]
+    sentences += [f"{sample.table}: {note}" for sample in samples for note in sample.notes]
     turned = propose(right, left)
     if turned.is_sure and turned.score >= proposal.score + 2:
-        said.append(
+        sentences.append(
             f"{right.table} seems to refer to {left.table} ({', '.join(turned.written)}): "
             "if so, name the samples the other way round"
         )
-    return said
+    return sentences
 
 
 def _check(name: str, left: Sample, right: Sample, paths: list[str]) -> None:
@@ -183,7 +183,7 @@ def _check(name: str, left: Sample, right: Sample, paths: list[str]) -> None:
         UsageError: the text does not load, which no sample should cause.
     """
     left, right = _with_some_key(left), _with_some_key(right)
-    sure = Proposal(tuple(replace(one, score=ENOUGH) for one in propose(left, right).parts))
+    sure = Proposal(tuple(replace(part, score=ENOUGH) for part in propose(left, right).parts))
     text, _ = pipeline_text(name, left, right, paths, sure)
     load_before_writing({f"{name}.yaml": text}, "begin with 'fk-pipeline init DIR', and edit it")
 
@@ -192,7 +192,7 @@ def load_before_writing(texts: Mapping[str, str], fix: str) -> list[PipelineSpec
     """Returns the pipelines that these texts of files of one folder are.
 
     Raises:
-        UsageError: one does not load.
+        UsageError: a text does not load.
     """
     with tempfile.TemporaryDirectory() as folder:
         for name, text in texts.items():
@@ -200,24 +200,24 @@ def load_before_writing(texts: Mapping[str, str], fix: str) -> list[PipelineSpec
         try:
             return [load_spec(Path(folder, name)) for name in texts]
         except PipelineFileError as error:
-            said = re.sub(rf"{re.escape(folder)}/(\S+?):(\d+): ", r"\1, line \2: ", str(error))
-            why = f"the pipeline file that these samples give does not load: {said}"
+            message = re.sub(rf"{re.escape(folder)}/(\S+?):(\d+): ", r"\1, line \2: ", str(error))
+            why = f"the pipeline file that these samples give does not load: {message}"
             raise UsageError(why, why="nothing was written", fix=fix) from None
 
 
 def _with_some_key(sample: Sample) -> Sample:
     """Returns the sample with some column as key if its key is not known."""
-    flat = [one for one in sample.columns if one.meaning is not Meaning.NESTED] or list(sample.columns)
+    flat = [column for column in sample.columns if column.meaning is not Meaning.NESTED] or list(sample.columns)
     return sample if sample.has_key else replace(sample, key=(flat[0].name,))
 
 
-def _refuse_mixed(found: tuple[Sample, Sample], stays: list[bool]) -> None:
+def _refuse_mixed(samples: tuple[Sample, Sample], stays: list[bool]) -> None:
     """Raises an error for sides that would read each other's files in place, and for a right side without a sample.
 
     Raises:
-        UsageError: a side would read the files of the other one, or the place of the right side is not known.
+        UsageError: a side would read the files of the other side, or the place of the right side is not known.
     """
-    left, right = found
+    left, right = samples
     if not any(stays):
         return
     if right.types_from == NO_SAMPLE:
@@ -246,7 +246,7 @@ def _sides(samples: list[Path]) -> tuple[Sample, Sample] | None:
     if len(samples) == 2:
         for path, tables in zip(samples, read, strict=True):
             if len(tables) > 1:
-                names = ", ".join(one.table for one in tables)
+                names = ", ".join(sample.table for sample in tables)
                 raise UsageError(f"{path} has lines of several tables: {names}", fix="give a sample with lines of one")
         left = as_events(read[0][0])
         return left, with_referred_key(left, read[1][0])
@@ -254,7 +254,12 @@ def _sides(samples: list[Path]) -> tuple[Sample, Sample] | None:
     if len(tables) == 1:
         left = as_events(tables[0])
         return left, _unknown_right(left)
-    pairs = [(as_events(one), with_referred_key(one, other)) for one in tables for other in tables if one is not other]
+    pairs = [
+        (as_events(sample), with_referred_key(sample, other))
+        for sample in tables
+        for other in tables
+        if sample is not other
+    ]
     return max(pairs, key=lambda pair: propose(*pair).score)
 
 
@@ -263,8 +268,8 @@ def _unknown_right(left: Sample) -> Sample:
     others = (c for c in left.columns if c.name not in left.key and not names_table("".join(c.subject), left.table))
     refers = next((c for c in others if re.fullmatch(r"(?i).+_(id|key|code|no)", c.name)), None)
     table = refers.name.rsplit("_", 1)[0].lower() + "s" if refers else "right_table"
-    name, kind = (refers.name, refers.inferred.type) if refers else ("id", left.columns[0].inferred.type)
-    key = SampleColumn(name, Inferred(kind, doubt=NO_SAMPLE), frozenset(), 0)
+    name, dtype = (refers.name, refers.inferred.type) if refers else ("id", left.columns[0].inferred.type)
+    key = SampleColumn(name, Inferred(dtype, doubt=NO_SAMPLE), frozenset(), 0)
     value = SampleColumn("name", Inferred("STRING", doubt=NO_SAMPLE), frozenset(), 0)
     columns = (key,) if name == "name" else (key, value)
     return Sample(left.path, left.folder, left.format, NO_SAMPLE, table, columns, (name,), NO_SAMPLE, 0, NO_SAMPLE)
@@ -293,7 +298,7 @@ def facts_of(sample: Sample) -> str:
 def _readme(name: str, left: Sample, right: Sample, paths: list[str]) -> str:
     file = f"{name}.yaml"
     folders = "\n".join(
-        f"* `{path}/`: change files of {one.table}" for path, one in zip(paths, (left, right), strict=True)
+        f"* `{path}/`: change files of {sample.table}" for path, sample in zip(paths, (left, right), strict=True)
     )
     return f"""# {name}
 
