@@ -19,7 +19,7 @@ from fk_pipeline.spec.base import problem
 from fk_pipeline.spec.durations import span
 
 WALL = "clock://wall"
-"""Stands for the location of every clock in the ledger; its length and zone are in the id of what was found."""
+"""Stands for the location of every clock in the ledger; its length and zone are in the id of a step."""
 
 DAY, WEEK = timedelta(days=1), timedelta(weeks=1)
 
@@ -51,10 +51,10 @@ class Clock:
     @classmethod
     def at(cls, place: str) -> Clock:
         """Returns the clock of a place, as `place` has it."""
-        found = _PLACE.fullmatch(place)
-        if found is None:
+        match = _PLACE.fullmatch(place)
+        if match is None:
             raise ValueError(f"{place!r} is no clock")
-        return cls(timedelta(seconds=int(found[1])), found[2])
+        return cls(timedelta(seconds=int(match[1])), match[2])
 
     @property
     def place(self) -> str:
@@ -72,10 +72,10 @@ class Clock:
         """
         zone = zone_named(self.zone)
         now = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=zone).astimezone(UTC)
-        found = int(self._start(now, zone).timestamp())
-        if found < 0:
+        start = int(self._start(now, zone).timestamp())
+        if start < 0:
             raise ValueError(f"{moment.isoformat()} is before 1970")
-        return found
+        return start
 
     def _start(self, now: datetime, zone: ZoneInfo) -> datetime:
         local = now.astimezone(zone).replace(tzinfo=None)
@@ -87,7 +87,7 @@ class Clock:
         around = timedelta(hours=1) // self.length + 1  # a time on the wall may come twice, or not at all
         walls = (shown + number * self.length for number in range(-around, around))
         starts = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for wall in walls for fold in (0, 1))
-        return max(one for one in starts if one <= now and self._begins(one.astimezone(zone)))
+        return max(start for start in starts if start <= now and self._begins(start.astimezone(zone)))
 
     def _begins(self, local: datetime) -> bool:
         """Returns whether a step begins at a time on the wall."""

@@ -28,9 +28,9 @@ TAKEN = ("path", "pipeline file")
 
 
 def _owners(given: tuple[str, ...]) -> tuple[str, ...]:
-    for i, one in enumerate(given):
-        if not _EMAIL.fullmatch(one) and not (one.startswith("team:") and len(one) > len("team:")):
-            raise problem(f"{one!r} is no owner; it must be an e-mail address, or team:NAME", i)
+    for i, owner in enumerate(given):
+        if not _EMAIL.fullmatch(owner) and not (owner.startswith("team:") and len(owner) > len("team:")):
+            raise problem(f"{owner!r} is no owner; it must be an e-mail address, or team:NAME", i)
     return given
 
 
@@ -63,14 +63,14 @@ def _meta(given: dict[str, Any]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     """Returns a value of a YAML file as one of JSON; what JSON has not, such as a date, as text."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if isinstance(value, date):
         return value.isoformat()
-    for kind in (bool, int, float):
-        if isinstance(value, kind):
-            return kind(value)
+    for scalar in (bool, int, float):
+        if isinstance(value, scalar):
+            return scalar(value)
     return None if value is None else str(value)
 
 
@@ -88,12 +88,12 @@ Meta = Annotated[dict[str, Any], AfterValidator(_meta)]
 
 
 def of_columns(given: Mapping[str, str], names: Iterable[str], what: str) -> dict[str, str]:
-    """Returns what a mapping says of columns, by the names that they have; refuses one that there is not.
+    """Returns the texts about columns by the names of the columns as they are; refuses an unknown name.
 
     Args:
         given: texts by the names of columns, in any case.
-        names: the names that there are.
-        what: what has these columns, for the error.
+        names: the names of the columns.
+        what: the thing that has the columns, for the error.
     """
     known = {name.lower(): name for name in names}
     for name in given:

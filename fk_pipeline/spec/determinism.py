@@ -73,9 +73,9 @@ def is_not_of_the_row(node: exp.Expr) -> bool:
 def knows_the_time(node: exp.Expr) -> bool:
     """Returns whether a node is the current time, or day."""
     name = function_of(node)
-    alone = isinstance(node, exp.StrToUnix) and node.this is None  # unix_timestamp() alone is the current time
-    alone |= isinstance(node, exp.Anonymous) and name == "unix_timestamp" and not node.expressions
-    return name in _OF_THE_CLOCK or alone
+    is_now = isinstance(node, exp.StrToUnix) and node.this is None  # unix_timestamp() alone is the current time
+    is_now |= isinstance(node, exp.Anonymous) and name == "unix_timestamp" and not node.expressions
+    return name in _OF_THE_CLOCK or is_now
 
 
 def _is_ecb(mode: list[exp.Expr]) -> bool:
@@ -128,12 +128,12 @@ def _stays_text(node: exp.Expr, type_of: TypeOf) -> bool:
 def _values(node: exp.Expr) -> Iterable[exp.Expr | None]:
     """Returns the values that a node chooses from."""
     if isinstance(node, exp.Case):
-        return [*(one.args["true"] for one in node.args["ifs"]), node.args.get("default")]
+        return [*(branch.args["true"] for branch in node.args["ifs"]), node.args.get("default")]
     return [node.args["true"], node.args.get("false")] if isinstance(node, exp.If) else node.iter_expressions()
 
 
 def _are_texts(nodes: Iterable[exp.Expr | None], type_of: TypeOf) -> bool:
-    return all(one is None or _is_text(one, type_of) for one in nodes)
+    return all(node is None or _is_text(node, type_of) for node in nodes)
 
 
 def _is_text(node: exp.Expr, type_of: TypeOf) -> bool:
@@ -143,8 +143,8 @@ def _is_text(node: exp.Expr, type_of: TypeOf) -> bool:
     if isinstance(node, _CHOOSE):
         return _are_texts(_values(node), type_of)
     if isinstance(node, exp.Column):
-        kind = type_of(tuple(part.name for part in node.parts)) or ""
-        return kind.upper().startswith(("STRING", "VARCHAR", "CHAR"))
+        dtype = type_of(tuple(part.name for part in node.parts)) or ""
+        return dtype.upper().startswith(("STRING", "VARCHAR", "CHAR"))
     if isinstance(node, exp.Cast):
         return bool(node.to.this in exp.DataType.TEXT_TYPES)
     is_text = isinstance(node, (exp.DPipe, exp.Null, *_TEXTS)) or function_of(node) in _MADE_OF_TEXTS

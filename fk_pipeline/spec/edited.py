@@ -104,10 +104,10 @@ def _changed(spec: PipelineSpec, now: PipelineSpec) -> Iterator[str]:
 def _parts(spec: PipelineSpec) -> dict[str, Any]:
     """Returns the values of a pipeline by key, of inputs as `left.schema`, without those of `USED_AT_ONCE`."""
     inputs = set(spec.sides)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for key, value in spec.model_dump(by_alias=True).items():
         if key in inputs:
-            found |= {f"{key}.{part}": one for part, one in value.items() if part not in USED_AT_ONCE}
+            values |= {f"{key}.{part}": item for part, item in value.items() if part not in USED_AT_ONCE}
         elif key not in USED_AT_ONCE:
-            found[key] = value
-    return found
+            values[key] = value
+    return values

@@ -49,11 +49,11 @@ class Evaluator:
         Args:
             cases: condition, expression, and a name for the expression; the first that fails on a row is reported.
         """
-        found = " ".join(
+        branches = " ".join(
             f"WHEN {where} AND {fails(sql)} THEN {text(f'{what} {sql} fails on this row')}"
             for where, sql, what in cases
         )
-        return f"CASE {found} END" if found and self.isolating else "CAST(NULL AS STRING)"
+        return f"CASE {branches} END" if branches and self.isolating else "CAST(NULL AS STRING)"
 
 
 STOPPING = Evaluator(isolating=False)

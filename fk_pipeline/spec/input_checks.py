@@ -23,7 +23,7 @@ _WITHOUT_COLUMN = {
 
 
 def check_key(side: SideSpec, names: Sequence[str]) -> None:
-    """Refuses a key that the columns of the schema do not have, or that cannot be one."""
+    """Refuses key columns that are not in the schema, or whose type cannot be that of a key."""
     if side.keyed_by_place and side.format == "delta":
         raise problem("the rows of a Delta table have no place that stays: give a key", "key")
     for i, name in enumerate(side.key):
@@ -65,16 +65,16 @@ def check_options(side: SideSpec) -> None:
         if side.format == "delta" and getattr(side, name) is not None:
             raise problem(f"{name} goes with files: a Delta table has an order, and a look at it is a batch", name)
     for name, how in side.logical_types.items():
-        column, wanted = side.column(name), READ_INTO.get(how, "TIMESTAMP")
+        column, dtype = side.column(name), READ_INTO.get(how, "TIMESTAMP")
         if column is None:
             have = ", ".join(c.name for c in side.columns)
             raise problem(f"column {name!r} is not in the schema; it has {have}", "logical_types", name)
-        if not column.type.upper().startswith(wanted):
-            raise problem(f"{how} is read into {wanted}; {name!r} is {column.type}", "logical_types", name)
+        if not column.type.upper().startswith(dtype):
+            raise problem(f"{how} is read into {dtype}; {name!r} is {column.type}", "logical_types", name)
 
 
 def check_row_expression(side: SideSpec, text: str, *path: str | int) -> Expression:
-    """Returns an expression over the columns of a side; refuses one that is not, naming its place in the file."""
+    """Returns an expression over the columns of a side; refuses another text, naming its place in the file."""
     try:
         expression = parse_expression(text)
     except SqlTextError as error:

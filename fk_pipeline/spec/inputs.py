@@ -32,7 +32,7 @@ CLOCK_TIMES = "at TIMESTAMP, day DATE"
 """The columns that a query reads of a clock."""
 
 PLACEHOLDER = "?"
-"""The placeholder that `init` writes for a `key` or a `foreign_key` that the samples do not tell."""
+"""The placeholder that `init` writes for a `key` or a `foreign_key` that the samples do not show."""
 
 RESULT_KEY = "result_key"
 """The key of the result of another pipeline if parts of it may be null: all of them as JSON."""
@@ -49,7 +49,7 @@ def _parsed(schema: str) -> tuple[Column, ...]:
     return parse_columns(schema)
 
 
-def _there_are(info: ValidationInfo) -> str:
+def _columns_known(info: ValidationInfo) -> str:
     """Returns the columns of the schema as a part of an error; empty if the schema is wrong itself."""
     try:
         return f"; there are {', '.join(column.name for column in _parsed(info.data.get('schema_', '')))}"
@@ -61,11 +61,11 @@ def _names_event(schema: str) -> bool:
     return any(column.name.lower() == EVENT_COLUMN.name for column in _parsed(schema))
 
 
-def _key_said(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+def _key_is_known(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
     if PLACEHOLDER in value:
         raise problem(
             f"{PLACEHOLDER!r} stands for a key that is not known yet: write the column, or the list of columns, "
-            f"whose values identify a row ('key: order_id', 'key: [order_id, line_no]'){_there_are(info)}. Of two "
+            f"whose values identify a row ('key: order_id', 'key: [order_id, line_no]'){_columns_known(info)}. Of two "
             "rows with one key the later replaces the earlier; for rows that nothing identifies, write "
             "'contents: events' in place of a key"
         )
@@ -87,7 +87,7 @@ class SideSpec(Frozen):
     """How changes are written; `module:Class` is a format of your own."""
     schema_: str = Field(alias="schema", min_length=1)
     """The columns that are read, as Spark DDL; other fields of the source are left out."""
-    key: Annotated[StringList, AfterValidator(_key_said)]
+    key: Annotated[StringList, AfterValidator(_key_is_known)]
     """The primary key: a column, or a list. Events may have none: then the place where one landed is its key, which is
     the column `event`."""
     valid_from: str | None = None
@@ -240,8 +240,8 @@ class SideSpec(Frozen):
                     f"sensitive column {name!r} is not in the schema; it has {', '.join(names)}", "sensitive", i
                 )
         object.__setattr__(self, "sensitive", tuple(name for name in names if self.is_sensitive(name)))
-        told = of_columns(self.descriptions, [column.name for column in self.columns], "schema")
-        object.__setattr__(self, "descriptions", told)
+        descriptions = of_columns(self.descriptions, [column.name for column in self.columns], "schema")
+        object.__setattr__(self, "descriptions", descriptions)
         if self.sequence_by is not None:
             check_row_expression(self, self.sequence_by, "sequence_by")
         if self.valid_from is not None:
@@ -271,12 +271,12 @@ class LeftSpec(SideSpec):
 
     @field_validator("foreign_key")
     @classmethod
-    def _foreign_key_is_said(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _foreign_key_is_known(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if PLACEHOLDER in value:
             raise problem(
                 f"{PLACEHOLDER!r} stands for a foreign key that is not known yet: write the left column, or SQL "
                 "expression, whose value is the right key, or a list with one for each column of that key "
-                f"('foreign_key: customer_id'){_there_are(info)}"
+                f"('foreign_key: customer_id'){_columns_known(info)}"
             )
         return value
 

@@ -80,7 +80,7 @@ class JoinSpec(PipelineSpec):
     def right_outputs(self) -> frozenset[str]:
         """The columns of the result whose expression reads a column of the right side."""
         reads = {output.name: self.reads(output) for output in self.outputs}
-        return frozenset(name for name, found in reads.items() if any(side == Side.RIGHT for side, _ in found))
+        return frozenset(name for name, columns in reads.items() if any(side == Side.RIGHT for side, _ in columns))
 
     def reads(self, output: Output) -> tuple[tuple[Side, Column], ...]:
         """Returns the columns of both sides that a column of the result is made of."""
@@ -93,10 +93,10 @@ class JoinSpec(PipelineSpec):
         """
         plain = {self.resolve(parse_expression(o.sql).reads[0]): o.name for o in self.outputs if o.plain}
         of_side = self.side(side)
-        found = [(f"{side}.{c.name}", plain.get((side, c)), nullable) for c in of_side.key_columns]
-        if of_side.key_of_result and found[0][1] is None:
-            found = [(f"{side}.{c.name}", plain.get((side, c)), True) for c in of_side.key_parts]
-        return found
+        outputs = [(f"{side}.{c.name}", plain.get((side, c)), nullable) for c in of_side.key_columns]
+        if of_side.key_of_result and outputs[0][1] is None:
+            outputs = [(f"{side}.{c.name}", plain.get((side, c)), True) for c in of_side.key_parts]
+        return outputs
 
     def chosen(self, side: Side) -> tuple[Column, ...]:
         """Returns the columns of a side that `select` names; none without one."""
@@ -123,12 +123,12 @@ class JoinSpec(PipelineSpec):
                 have = ", ".join(c.name for c in self.columns_of(side))
                 raise SqlTextError(f"{'.'.join(read)!r} is not a column of the {side} schema; it has {have}")
             return side, column
-        found = [(side, c) for side in SIDES if (c := self._column(side, read[0])) is not None]
-        if not found:
+        matches = [(side, c) for side in SIDES if (c := self._column(side, read[0])) is not None]
+        if not matches:
             raise SqlTextError(f"column {read[0]!r} is in neither schema")
-        if len(found) > 1:
+        if len(matches) > 1:
             raise SqlTextError(f"column {read[0]!r} is on both sides; write left.{read[0]} or right.{read[0]}")
-        return found[0]
+        return matches[0]
 
     def type_of(self, read: tuple[str, ...]) -> str | None:
         """Returns the declared type of the column that a path in `select` names; None for a part of a column."""
@@ -174,8 +174,8 @@ class JoinSpec(PipelineSpec):
         for texts in equal:
             reads = {}
             for side, text in zip(SIDES, texts, strict=True):
-                found = (self.side(side).column(path[0]) for path in parse_expression(text).reads)
-                reads[side] = {column.name for column in found if column is not None}
+                columns = (self.side(side).column(path[0]) for path in parse_expression(text).reads)
+                reads[side] = {column.name for column in columns if column is not None}
             pairs.append(reads)
         for _ in pairs:  # one pair may make another sensitive
             for reads in pairs:

@@ -21,25 +21,25 @@ _PLACE = re.compile(r"\d+/.+/\d+")
 """The place of an event: batch, file and line."""
 
 
-def parse_key(said: str, side: SideSpec, option: str = "--key") -> dict[str, str]:
+def parse_key(given: str, side: SideSpec, option: str = "--key") -> dict[str, str]:
     """Returns the key columns of a side with their values as text.
 
     Args:
-        said: the value of the only key column, or `a=1,b=2`; a key that is `result_key` may be said by its columns.
+        given: the value of the only key column, or `a=1,b=2`; a key that is `result_key` may be given by its columns.
         side: whose key it is.
         option: the option with the key, for the message.
 
     Raises:
         UsageError: the text does not have the columns of the key, or is no place of an event without a key.
     """
-    if side.key_of_result and not said.startswith("{"):
-        parts = parse_columns_of_key(said, side.key_parts, option)
+    if side.key_of_result and not given.startswith("{"):
+        parts = parse_columns_of_key(given, side.key_parts, option)
         fields = (f"{json.dumps(c.name)}:{_json(parts[c.name], c)}" for c in side.key_parts)
         return {RESULT_KEY: f"{{{','.join(fields)}}}"}
-    key = parse_columns_of_key(said, side.key_columns, option)
+    key = parse_columns_of_key(given, side.key_columns, option)
     if side.keyed_by_place and not _PLACE.fullmatch(key[EVENT_COLUMN.name]):
         raise UsageError(
-            f"{option}: {said!r} is no event: one without a key is known by its place",
+            f"{option}: {given!r} is no event: one without a key is known by its place",
             fix=f"{option} BATCH/FILE/LINE, for example {option} 1/landing/clicks/1.jsonl/2; column "
             f"{EVENT_COLUMN.name} of the table of the events has these",
         )
@@ -48,10 +48,10 @@ def parse_key(said: str, side: SideSpec, option: str = "--key") -> dict[str, str
 
 def _json(value: str, column: Column) -> str:
     """Returns a value, given as text, as Spark writes it in JSON; `null` is null."""
-    kind = column.type.upper()
-    if value == "null" or kind.startswith(_BARE):
+    dtype = column.type.upper()
+    if value == "null" or dtype.startswith(_BARE):
         return value
-    if kind == "TIMESTAMP":
+    if dtype == "TIMESTAMP":
         with suppress(ValueError):
             at = datetime.fromisoformat(value)
             at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
@@ -59,22 +59,22 @@ def _json(value: str, column: Column) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def parse_columns_of_key(said: str, columns: Sequence[Column], option: str = "--key") -> dict[str, str]:
+def parse_columns_of_key(given: str, columns: Sequence[Column], option: str = "--key") -> dict[str, str]:
     """Returns some key columns with their values as text; as `parse_key`.
 
     Raises:
         UsageError: the text does not have the columns.
     """
     names = {c.name.lower(): c.name for c in columns}
-    starts = re.finditer(rf"(?:^|,)\s*({'|'.join(map(re.escape, names))})=", said, re.IGNORECASE)
-    found = [(names[start[1].lower()], start.start(), start.end()) for start in starts]
-    if len({name for name, *_ in found}) == len(found) == len(names) and found[0][1] == 0:
-        ends = [*(comma for _, comma, _ in found[1:]), len(said)]
-        return {name: said[begin:end] for (name, _, begin), end in zip(found, ends, strict=True)}
+    starts = re.finditer(rf"(?:^|,)\s*({'|'.join(map(re.escape, names))})=", given, re.IGNORECASE)
+    fields = [(names[start[1].lower()], start.start(), start.end()) for start in starts]
+    if len({name for name, *_ in fields}) == len(fields) == len(names) and fields[0][1] == 0:
+        ends = [*(comma for _, comma, _ in fields[1:]), len(given)]
+        return {name: given[begin:end] for (name, _, begin), end in zip(fields, ends, strict=True)}
     if len(names) == 1:
-        return {columns[0].name: said}
+        return {columns[0].name: given}
     example = ",".join(f"{c.name}=..." for c in columns)
-    raise UsageError(f"{option}: {said!r} is no key of {len(names)} columns", fix=f"{option} {example}")
+    raise UsageError(f"{option}: {given!r} is no key of {len(names)} columns", fix=f"{option} {example}")
 
 
 def is_key(key: Mapping[str, str], side: SideSpec, column: Callable[[str], str] = str) -> str:
@@ -102,5 +102,7 @@ def shown(key: Mapping[str, Any] | None) -> str:
     """
     if key is None:
         return "-"
-    said = {name: "null" if value is None else str(value) for name, value in key.items()}
-    return next(iter(said.values())) if len(said) == 1 else ",".join(f"{name}={value}" for name, value in said.items())
+    texts = {name: "null" if value is None else str(value) for name, value in key.items()}
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return ",".join(f"{name}={value}" for name, value in texts.items())

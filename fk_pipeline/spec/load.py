@@ -65,7 +65,7 @@ def with_settings(spec: PipelineSpec, **settings: Any) -> PipelineSpec:
     """Returns the same pipeline with some other settings than its file gives it.
 
     Raises:
-        PipelineFileError: one of the settings is wrong.
+        PipelineFileError: a setting is wrong.
     """
     try:
         changed = type(spec.settings).model_validate(spec.settings.model_dump() | settings)
@@ -108,7 +108,7 @@ def _pipeline_of(document: Mapping[Any, Any], file: Path, name: str) -> dict[str
     inputs = document.get("inputs")
     given = inputs.get(name) if isinstance(inputs, dict) else None
     if not _is_inline(name, given):
-        inline = [one.name for one in inline_files(document, file)]
+        inline = [reference.name for reference in inline_files(document, file)]
         raise PipelineFileError(
             f"{file.name} has no inline input {name!r}",
             where=f"{file}:{line_of(document, ('inputs', name))}",
@@ -131,8 +131,8 @@ def _file_of(given: Any) -> str:
 
 def _read_elsewhere(document: Any, path: Path, read_by: Sequence[Path], texts: Texts) -> dict[str, Any]:
     """Returns the parts of a pipeline file that are read elsewhere: suites, results of other pipelines, the query."""
-    found = _with_suites(document, path, texts) | _with_results(document, path, read_by, texts)
-    return found | _with_query(document, path, texts)
+    parts = _with_suites(document, path, texts) | _with_results(document, path, read_by, texts)
+    return parts | _with_query(document, path, texts)
 
 
 def load_document(path: Path, texts: Texts | None = None) -> dict[Any, Any]:
@@ -182,15 +182,15 @@ def _with_results(document: Any, path: Path, read_by: Sequence[Path], texts: Tex
     kind = kind_named(name) if isinstance(name, str) and name in KINDS else None
     if kind is not None and kind.named_inputs:
         return _with_named_inputs(document, path, read_by, texts)
-    found: dict[str, Any] = {}
-    for one in kind.inputs if kind is not None else ():
-        given = document.get(one.name)
+    results: dict[str, Any] = {}
+    for source in kind.inputs if kind is not None else ():
+        given = document.get(source.name)
         if not isinstance(given, dict) or not isinstance(given.get("pipeline"), str):
             continue
-        referred = one.referred and document.get("join") != "outer"  # an outer join keeps what nothing refers to
-        place = (str(one.name),)
-        found[one.name] = _with_result(document, place, path, read_by, texts, referred=referred)
-    return found
+        referred = source.referred and document.get("join") != "outer"  # an outer join keeps what nothing refers to
+        place = (str(source.name),)
+        results[source.name] = _with_result(document, place, path, read_by, texts, referred=referred)
+    return results
 
 
 def _with_named_inputs(document: Any, path: Path, read_by: Sequence[Path], texts: Texts) -> dict[str, Any]:
@@ -198,18 +198,18 @@ def _with_named_inputs(document: Any, path: Path, read_by: Sequence[Path], texts
     inputs = document.get("inputs")
     if not isinstance(inputs, dict):
         return {}
-    found = dict(inputs)
+    results = dict(inputs)
     for name, given in inputs.items():
         if isinstance(given, dict) and "clock" in given:
             continue
         if isinstance(given, dict) and isinstance(given.get("pipeline"), str):
-            found[name] = _with_result(document, ("inputs", name), path, read_by, texts, referred=False)
+            results[name] = _with_result(document, ("inputs", name), path, read_by, texts, referred=False)
         elif _is_inline(name, given) and isinstance(document.get("name"), str):
             reference = inline_reference(path, name)
-            found[name] = {"pipeline": reference.name, **as_input(load_spec(reference), referred=False)}
+            results[name] = {"pipeline": reference.name, **as_input(load_spec(reference), referred=False)}
         elif isinstance(given, dict) and isinstance(given.get("table"), str) and "path" not in given:
-            found[name] = _as_table(document, ("inputs", name), path)
-    return {"inputs": found}
+            results[name] = _as_table(document, ("inputs", name), path)
+    return {"inputs": results}
 
 
 def _as_table(document: Any, place: tuple[str, ...], path: Path) -> dict[str, Any]:
@@ -257,17 +257,17 @@ def _with_result(
             )
     other = path.parent / given["pipeline"]
     chain = [*read_by, path]
-    if other.resolve() in [one.resolve() for one in chain]:
-        circle = " -> ".join(one.name for one in [*chain, other])
+    if other.resolve() in [file.resolve() for file in chain]:
+        circle = " -> ".join(file.name for file in [*chain, other])
         raise PipelineFileError(f"{name}: these pipelines read each other's results: {circle}", where=where)
     feeding = load_spec(other, chain)
     texts |= dict(feeding.texts)
     result = as_input(feeding, referred=referred)
     own = as_tuple(given.get("sensitive", ()))
     secret = [*own, *result.get("sensitive", ())] if isinstance(own, tuple) else own  # else pydantic refuses it
-    told = given.get("descriptions", {})
-    told = {**result["descriptions"], **told} if isinstance(told, dict) else told
-    return {**given, **result, "sensitive": secret, "descriptions": told}
+    descriptions = given.get("descriptions", {})
+    descriptions = {**result["descriptions"], **descriptions} if isinstance(descriptions, dict) else descriptions
+    return {**given, **result, "sensitive": secret, "descriptions": descriptions}
 
 
 def _at(document: Any, place: tuple[str, ...]) -> Any:
@@ -299,7 +299,7 @@ def _with_suites(document: Any, path: Path, texts: Texts) -> dict[str, Any]:
     suites = document.get("expectations")
     if not isinstance(suites, dict):
         return {}
-    found = dict(suites)
+    listed_suites = dict(suites)
     for table, suite in suites.items():
         if not isinstance(suite, str):
             continue
@@ -314,14 +314,14 @@ def _with_suites(document: Any, path: Path, texts: Texts) -> dict[str, Any]:
         if not isinstance(listed, list):
             raise PipelineFileError(f"the suite {suite!r} is no list of expectations", where=where)
         # Keys that a store of Great Expectations adds for its own use are left out.
-        kept = {"type", "kwargs", "severity", "name", "description", "meta"}
-        found[table] = [
-            {key: value for key, value in one.items() if key in kept and value is not None}
-            if isinstance(one, dict)
-            else one
-            for one in listed
+        fields = {"type", "kwargs", "severity", "name", "description", "meta"}
+        listed_suites[table] = [
+            {key: value for key, value in expectation.items() if key in fields and value is not None}
+            if isinstance(expectation, dict)
+            else expectation
+            for expectation in listed
         ]
-    return {"expectations": found}
+    return {"expectations": listed_suites}
 
 
 def file_and_line(file: Path, key: str, text: str) -> str:
@@ -339,5 +339,5 @@ def file_and_line(file: Path, key: str, text: str) -> str:
     for part in path:
         node = node.get(part) if isinstance(node, dict) else None
     if isinstance(node, list):
-        path += [i for i, one in enumerate(node) if text in (str(one), body_of(str(one)))][:1]
+        path += [i for i, entry in enumerate(node) if text in (str(entry), body_of(str(entry)))][:1]
     return f"{whole}:{line_of(document, tuple(path))}"

@@ -115,12 +115,12 @@ class PipelineSpec(Frozen):
     @property
     def sides(self) -> tuple[Side, ...]:
         """The names of its inputs, in the order of the pipeline file."""
-        return tuple(one.name for one in self.definition.inputs)
+        return tuple(source.name for source in self.definition.inputs)
 
     @property
     def clocks(self) -> dict[Side, ClockSpec]:
         """The inputs that are clocks, by name."""
-        return {side: one for side in self.sides if isinstance(one := self.side(side), ClockSpec)}
+        return {side: clock for side in self.sides if isinstance(clock := self.side(side), ClockSpec)}
 
     @property
     def outputs(self) -> tuple[Output, ...]:
@@ -148,7 +148,7 @@ class PipelineSpec(Frozen):
     def sql_of(self, stage: str, column: str) -> str | None:
         """Returns the SQL that computes a column of a stage's table; None if it is that of another table."""
         outputs = self.outputs if stage == self.definition.result_stage else ()
-        return next((one.sql for one in outputs if one.name == column != one.sql), None)
+        return next((output.sql for output in outputs if output.name == column != output.sql), None)
 
     @property
     def selected(self) -> dict[Side, tuple[Column, ...]]:
@@ -167,8 +167,8 @@ class PipelineSpec(Frozen):
 
     def side(self, side: Side) -> SideSpec:
         """Returns an input by its name."""
-        found: SideSpec = getattr(self, side)
-        return found
+        spec: SideSpec = getattr(self, side)
+        return spec
 
     def location(self, path: str) -> str:
         """Returns a `path` or `warehouse` of the file as an absolute path without `..`; a URI unchanged."""
@@ -210,8 +210,8 @@ class PipelineSpec(Frozen):
         _check_stages(self)
         _check_warehouse(self)
         self.check_outputs()
-        told = of_columns(self.descriptions, [output.name for output in self.outputs], "result")
-        object.__setattr__(self, "descriptions", told)
+        descriptions = of_columns(self.descriptions, [output.name for output in self.outputs], "result")
+        object.__setattr__(self, "descriptions", descriptions)
         _check_expectations(self)
         return self
 
@@ -236,11 +236,11 @@ def _check_expectations(spec: PipelineSpec) -> None:
     known = {str(side): [c.name for c in spec.side(side).columns] for side in spec.sides}
     known[spec.definition.result.name] = [o.name for o in spec.outputs]
     for table, names in known.items():
-        for i, one in enumerate(spec.expectations.of(table)):
-            unknown = [column for column in one.columns if column not in names]
+        for i, expectation in enumerate(spec.expectations.of(table)):
+            unknown = [column for column in expectation.columns if column not in names]
             if unknown:
                 raise problem(
-                    f"{one.type} names column {unknown[0]!r}, which {table} has not; it has {', '.join(names)}",
+                    f"{expectation.type} names column {unknown[0]!r}, which {table} has not; it has {', '.join(names)}",
                     "expectations",
                     table,
                     i,

@@ -11,7 +11,7 @@ from fk_pipeline.contract import loaded
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.model import PipelineSpec
 
-KEYS_TOLD = 8
+_MOST_KEYS = 8
 """The largest number of keys of a mapping that an error lists."""
 
 
@@ -53,7 +53,7 @@ def _keys(loc: tuple[Any, ...], document: Any) -> str:
     """Returns the keys of a small mapping at a path of the document, as `: {before: ..., after: ...}`."""
     model = _model_at(loc, document)
     names = [] if model is None else _keys_of(model)
-    return f": {{{', '.join(f'{name}: ...' for name in names)}}}" if 0 < len(names) <= KEYS_TOLD else ""
+    return f": {{{', '.join(f'{name}: ...' for name in names)}}}" if 0 < len(names) <= _MOST_KEYS else ""
 
 
 def _suggestion(loc: tuple[Any, ...], document: Any) -> str:
@@ -82,8 +82,8 @@ def _model_at(loc: tuple[Any, ...], document: Any) -> type[BaseModel] | None:
             model = None if field is None else field.annotation
         else:
             return None
-    found: type[BaseModel] | None = model if _is_model(model) else None
-    return found
+    mapping: type[BaseModel] | None = model if _is_model(model) else None
+    return mapping
 
 
 def _is_model(annotation: Any) -> bool:

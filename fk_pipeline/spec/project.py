@@ -80,14 +80,14 @@ def pipeline_files(named: Sequence[Path], *, inline: bool = True) -> list[Path]:
         named: files and folders.
         inline: whether the pipelines of the inline inputs of a file come before it, as `FILE#INPUT`; none comes twice.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in named:
-        found += filter(_may_be_pipeline, _yaml_files(path)) if path.is_dir() else [path]
+        files += filter(_may_be_pipeline, _yaml_files(path)) if path.is_dir() else [path]
     if not inline:
-        return found
-    parts = {file: inline_files(_read(file), file) for file in found}
-    taken = {one for some in parts.values() for one in some}
-    return [one for file in found if file not in taken for one in (*parts[file], file)]
+        return files
+    parts = {file: inline_files(_read(file), file) for file in files}
+    taken = {part for of_file in parts.values() for part in of_file}
+    return [path for file in files if file not in taken for path in (*parts[file], file)]
 
 
 def named_pipelines(environment: Mapping[str, str] = os.environ) -> list[Path]:
@@ -106,20 +106,20 @@ def with_inline(specs: Iterable[PipelineSpec]) -> list[PipelineSpec]:
     Raises:
         PipelineFileError, StateError: as `load_spec`.
     """
-    found: dict[Path, PipelineSpec] = {}
+    by_file: dict[Path, PipelineSpec] = {}
     for spec in specs:
         for side in spec.sides:
             file = inline_reference(spec.file, side)
-            if spec.side(side).pipeline == file.name and file.resolve() not in found:
-                found[file.resolve()] = with_settings(load_spec(file), **spec.own_settings)
-        found[spec.file.resolve()] = spec
-    return list(found.values())
+            if spec.side(side).pipeline == file.name and file.resolve() not in by_file:
+                by_file[file.resolve()] = with_settings(load_spec(file), **spec.own_settings)
+        by_file[spec.file.resolve()] = spec
+    return list(by_file.values())
 
 
 def results_read(spec: PipelineSpec) -> list[Path]:
     """Returns the files of the pipelines whose results a pipeline reads directly, one per input that is a result."""
     named = (spec.side(side).pipeline for side in spec.sides)
-    return [(spec.file.parent / one).resolve() for one in named if one is not None]
+    return [(spec.file.parent / path).resolve() for path in named if path is not None]
 
 
 def merged(specs: Sequence[PipelineSpec]) -> Settings:
@@ -131,9 +131,11 @@ def merged(specs: Sequence[PipelineSpec]) -> Settings:
     each = [spec.settings for spec in specs]
     encrypted = {"spark.io.encryption.enabled": "true"} if any(spec.has_sensitive for spec in specs) else {}
     return Settings(
-        spark=encrypted | {name: value for one in each for name, value in one.spark.items()},
-        driver_memory=next((one.driver_memory for one in each if one.driver_memory), None),
-        shuffle_partitions=next((one.shuffle_partitions for one in each if one.shuffle_partitions), None),
+        spark=encrypted | {name: value for settings in each for name, value in settings.spark.items()},
+        driver_memory=next((settings.driver_memory for settings in each if settings.driver_memory), None),
+        shuffle_partitions=next(
+            (settings.shuffle_partitions for settings in each if settings.shuffle_partitions), None
+        ),
     )
 
 
@@ -155,7 +157,7 @@ def _may_be_pipeline(file: Path) -> bool:
 
 def _is_pipeline(document: Any) -> bool:
     """Returns whether a document names an input, inputs or a join, right or wrong."""
-    keys = {"join", NAMED_INPUTS, *(one.name for kind in kinds() for one in kind.inputs)}
+    keys = {"join", NAMED_INPUTS, *(source.name for kind in kinds() for source in kind.inputs)}
     return isinstance(document, dict) and not keys.isdisjoint(document)
 
 
@@ -182,15 +184,15 @@ def refuse_same_tables(files: Iterable[Path]) -> None:
     """
     folders: dict[Path, list[tuple[Path, str]]] = {}
     for file in dict.fromkeys(inline_of(file)[0] for file in files):
-        mine = _read(file)
-        name = mine.get("name")
-        if not isinstance(name, str) or not _is_pipeline(mine):
+        document = _read(file)
+        name = document.get("name")
+        if not isinstance(name, str) or not _is_pipeline(document):
             continue
         if file.parent not in folders:
             folders[file.parent] = list(_texts(file.parent))
         for other, text in folders[file.parent]:
-            found = _read(other) if name in text and not _same(other, file) else {}
-            if _is_pipeline(found) and _tables(found, other) == _tables(mine, file):
+            other_document = _read(other) if name in text and not _same(other, file) else {}
+            if _is_pipeline(other_document) and _tables(other_document, other) == _tables(document, file):
                 raise _same_name(name, file, other)
 
 
@@ -219,14 +221,14 @@ def _named(file: Path) -> list[Path]:
     """Returns the pipeline files that the inputs of a file name; the file may be wrong otherwise."""
     document = _read(file)
     named = document.get(NAMED_INPUTS)
-    found = (*document.values(), *(named.values() if isinstance(named, dict) else ()))
-    inputs = [one for one in found if isinstance(one, dict)]
-    others = [(file.parent / str(one["pipeline"])).resolve() for one in inputs if "pipeline" in one]
-    return [*others, *(one.resolve() for one in inline_files(document, file))]
+    values = (*document.values(), *(named.values() if isinstance(named, dict) else ()))
+    inputs = [value for value in values if isinstance(value, dict)]
+    others = [(file.parent / str(given["pipeline"])).resolve() for given in inputs if "pipeline" in given]
+    return [*others, *(reference.resolve() for reference in inline_files(document, file))]
 
 
-def _same(one: Path, other: Path) -> bool:
-    return one.resolve() == other.resolve()
+def _same(file: Path, other: Path) -> bool:
+    return file.resolve() == other.resolve()
 
 
 def _tables(document: Mapping[Any, Any], file: Path) -> tuple[str, str]:
@@ -236,8 +238,8 @@ def _tables(document: Mapping[Any, Any], file: Path) -> tuple[str, str]:
     return where, str(document.get("name"))
 
 
-def _same_name(name: str, one: Path, other: Path) -> PipelineFileError:
-    first, second = sorted(map(str, (one, other)))
+def _same_name(name: str, file: Path, other: Path) -> PipelineFileError:
+    first, second = sorted(map(str, (file, other)))
     return PipelineFileError(
         f"two pipelines are called {name!r}: {first} and {second}",
         why="they would have the same tables: each would take those of the other for its own",

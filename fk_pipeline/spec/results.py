@@ -45,7 +45,7 @@ def as_input(other: PipelineSpec, *, referred: bool) -> dict[str, Any]:
 
     Args:
         other: the other pipeline.
-        referred: whether its rows matter only to rows of another input that refer to their key: one whose key has a
+        referred: whether its rows matter only to rows of another input that refer to their key: a row whose key has a
             null is then left out. Otherwise a key that may be null is the column `result_key`, the key as JSON.
 
     Raises:
@@ -53,9 +53,9 @@ def as_input(other: PipelineSpec, *, referred: bool) -> dict[str, Any]:
         StateError: the result cannot be opened.
     """
     key = _key(other)
-    types, is_there = _types(other)
+    types, is_known = _types(other)
     columns = [f"{quote(output.name)} {types[output.name]}" for output in other.outputs]
-    found: dict[str, Any] = {"key": [name for name, _ in key]}
+    declared: dict[str, Any] = {"key": [name for name, _ in key]}
     if any(nullable for _, nullable in key) and not referred:
         if any(name.lower() == RESULT_KEY for name in types):
             raise PipelineFileError(
@@ -65,16 +65,16 @@ def as_input(other: PipelineSpec, *, referred: bool) -> dict[str, Any]:
                 fix=f"give it another name in select: {RESULT_KEY} AS another_name",
             )
         columns.append(f"{RESULT_KEY} STRING")
-        found = {"key": [RESULT_KEY], "key_of_result": found["key"]}
+        declared = {"key": [RESULT_KEY], "key_of_result": declared["key"]}
     secret = [name for name in types if name in other.sensitive_outputs]
-    if {*found.get("key_of_result", ())} & {*secret}:
+    if {*declared.get("key_of_result", ())} & {*secret}:
         secret.append(RESULT_KEY)
-    described = {one.name: description_of_output(other, one) for one in other.outputs}
-    return found | {
+    described = {output.name: description_of_output(other, output) for output in other.outputs}
+    return declared | {
         "path": f"{other.home}/{other.definition.result.name}",
         "format": "delta",
         "schema": ", ".join(columns),
-        "not_run": "" if is_there else str(other.file),
+        "not_run": "" if is_known else str(other.file),
         "told_apart": other.told_apart,
         "descriptions": {name: text for name, text in described.items() if text is not None},
         **({"sensitive": secret} if secret else {}),
@@ -83,7 +83,7 @@ def as_input(other: PipelineSpec, *, referred: bool) -> dict[str, Any]:
 
 def _key(other: PipelineSpec) -> Sequence[tuple[str, bool]]:
     """Returns per column of the key of a result its name in `select`, and whether it may be null."""
-    found = []
+    columns = []
     for shown, name, nullable in other.result_key_outputs():
         if name is None:
             raise PipelineFileError(
@@ -92,8 +92,8 @@ def _key(other: PipelineSpec) -> Sequence[tuple[str, bool]]:
                 why="another pipeline reads the result, whose rows it must tell apart",
                 fix=f"add {shown} to select",
             )
-        found.append((name, nullable))
-    return found
+        columns.append((name, nullable))
+    return columns
 
 
 def _types(other: PipelineSpec) -> tuple[Mapping[str, str], bool]:
@@ -109,9 +109,9 @@ def _types(other: PipelineSpec) -> tuple[Mapping[str, str], bool]:
     if {*names} <= stored.keys():
         return {name: stored[name] for name in names}, True
     declared = dict(loaded(other.definition.declared_layout)(other)[other.definition.result.name].columns)
-    told = {name: "STRING" if declared[name] == UNKNOWN_TYPE else declared[name] for name in names}
-    known = not stored and UNKNOWN_TYPE not in (declared[name] for name in names)  # the file tells all types
-    return {name: stored.get(name, told[name]) for name in names}, known
+    assumed = {name: "STRING" if declared[name] == UNKNOWN_TYPE else declared[name] for name in names}
+    known = not stored and UNKNOWN_TYPE not in (declared[name] for name in names)  # the file has all types
+    return {name: stored.get(name, assumed[name]) for name in names}, known
 
 
 def _stored(path: str) -> list[tuple[str, str]]:
@@ -156,32 +156,32 @@ def schema_of(folder: Path, table: str, where: str) -> str:
             where=where,
             fix="name the pipeline in place of its table: {pipeline: FILE}",
         )
-    return ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
+    return ", ".join(f"{quote(name)} {dtype}" for name, dtype in columns)
 
 
 def _of_catalog(table: str) -> str:
-    """Returns, of what may be a name in Spark's catalog, how its path is found; empty of anything else."""
+    """Returns how to find the path of a table, if the text may be a name in Spark's catalog; else an empty text."""
     return f"; of a table of Spark's catalog: DESCRIBE DETAIL {table}" if CATALOG_NAME.fullmatch(table) else ""
 
 
 def _damaged(other: PipelineSpec, path: str, error: Exception) -> StateError:
-    """Returns the error for a result whose log is damaged, with the rebuild that makes the result anew."""
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """Returns the error for a result whose log is damaged, with the command that rebuilds it."""
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return StateError(
-        f"table {other.definition.result.name} is damaged: _delta_log cannot be read ({said[:200]})",
+        f"table {other.definition.result.name} is damaged: _delta_log cannot be read ({reason[:200]})",
         where=f"{path}/_delta_log",
         why=f"it is the result of pipeline {other.name}, which another one reads",
         fix=f"fk-pipeline rebuild {other.file} --from {Source.CHANGELOG} --stages {other.definition.result_stage}",
     )
 
 
-def _ddl(kind: Any) -> str:
+def _ddl(dtype: Any) -> str:
     """Returns a type of a Delta schema as Spark DDL."""
-    if isinstance(kind, str):
-        return _PRIMITIVE.get(kind, kind.upper())
-    if kind["type"] == "array":
-        return f"ARRAY<{_ddl(kind['elementType'])}>"
-    if kind["type"] == "map":
-        return f"MAP<{_ddl(kind['keyType'])}, {_ddl(kind['valueType'])}>"
-    fields = ", ".join(f"{quote(field['name'])}: {_ddl(field['type'])}" for field in kind["fields"])
+    if isinstance(dtype, str):
+        return _PRIMITIVE.get(dtype, dtype.upper())
+    if dtype["type"] == "array":
+        return f"ARRAY<{_ddl(dtype['elementType'])}>"
+    if dtype["type"] == "map":
+        return f"MAP<{_ddl(dtype['keyType'])}, {_ddl(dtype['valueType'])}>"
+    fields = ", ".join(f"{quote(field['name'])}: {_ddl(field['type'])}" for field in dtype["fields"])
     return f"STRUCT<{fields}>"

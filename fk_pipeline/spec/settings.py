@@ -165,7 +165,7 @@ class OwnExpectation(Frozen):
         """The columns that it names."""
         single = [self.kwargs[key] for key in ("column", "column_A", "column_B") if key in self.kwargs]
         several = [self.kwargs[key] for key in ("column_list", "column_set") if key in self.kwargs]
-        return [str(one) for one in single] + [str(one) for many in several for one in many]
+        return [str(name) for name in single] + [str(name) for names in several for name in names]
 
 
 class OwnSuites(Frozen):
@@ -173,22 +173,23 @@ class OwnSuites(Frozen):
 
     def of(self, table: str) -> tuple[OwnExpectation, ...]:
         """Returns the expectations of an input or of the result; none if the kind has no place for them."""
-        found: tuple[OwnExpectation, ...] = getattr(self, table, ())
-        return found
+        suite: tuple[OwnExpectation, ...] = getattr(self, table, ())
+        return suite
 
     @model_validator(mode="after")
     def _named(self) -> OwnSuites:
         for table in type(self).model_fields:
             taken: set[str] = set()
             named = []
-            for i, one in enumerate(getattr(self, table)):
-                short = re.sub(r"\W+", "_", "_".join([one.type.removeprefix("expect_"), *one.columns])).strip("_")
-                name = one.name or f"own_{short}"
-                if one.name and one.name in taken:
-                    raise problem(f"two expectations of {table} are called {one.name!r}", table, i, "name")
+            for i, expectation in enumerate(getattr(self, table)):
+                words = [expectation.type.removeprefix("expect_"), *expectation.columns]
+                short = re.sub(r"\W+", "_", "_".join(words)).strip("_")
+                name = expectation.name or f"own_{short}"
+                if expectation.name and expectation.name in taken:
+                    raise problem(f"two expectations of {table} are called {expectation.name!r}", table, i, "name")
                 while name in taken:
                     name += "_again"
                 taken.add(name)
-                named.append(one.model_copy(update={"name": name}))
+                named.append(expectation.model_copy(update={"name": name}))
             object.__setattr__(self, table, tuple(named))
         return self

@@ -103,7 +103,7 @@ def tokens_of(text: str) -> list[Token]:
     tokens = [*Spark().tokenize(text)]
     for place in reversed(range(len(tokens))):
         first, last = tokens[place], tokens[min(place + 3, len(tokens) - 1)]
-        if [one.text.upper() for one in tokens[place : place + 4]] == _NO_ZONE:
+        if [token.text.upper() for token in tokens[place : place + 4]] == _NO_ZONE:
             made = Token(TokenType.TIMESTAMPNTZ, "TIMESTAMP_NTZ", first.line, first.col, first.start, last.end)
             tokens[place : place + 4] = [made]
     return tokens
@@ -115,7 +115,7 @@ def bind_lambdas(tree: exp.Expr) -> None:
     sqlglot takes a name for a column that is written in other letters than the parameter: `transform(xs, X -> x + 1)`.
     """
     for function in reversed([*tree.find_all(exp.Lambda)]):  # inner ones first
-        given = {one.name.lower(): one for one in function.expressions}
+        given = {parameter.name.lower(): parameter for parameter in function.expressions}
         for column in [*function.this.find_all(exp.Column)]:
             first, *fields = column.parts
             value = given.get(first.name.lower())
@@ -154,13 +154,13 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
 
 
 def _type_of(definition: exp.ColumnDef) -> str:
-    kind = definition.args["kind"]
-    text: str = kind.sql(dialect=DIALECT)
+    dtype = definition.args["kind"]
+    text: str = dtype.sql(dialect=DIALECT)
     text = SYNONYMS.get(text.upper(), text)
     base = text.upper().split("(")[0].split("<")[0].split(" ")[0]
-    if any(one.this == exp.DType.TIME for one in kind.find_all(exp.DataType)):
+    if any(part.this == exp.DType.TIME for part in dtype.find_all(exp.DataType)):
         raise SqlTextError(f"column {definition.this.name!r} has type TIME, which is not supported; declare it STRING")
-    if base in TYPES_REFUSED or (kind.this == exp.DataType.Type.USERDEFINED and text not in SYNONYMS.values()):
+    if base in TYPES_REFUSED or (dtype.this == exp.DataType.Type.USERDEFINED and text not in SYNONYMS.values()):
         raise SqlTextError(f"column {definition.this.name!r} has type {text}, which is not supported")
     return text
 
@@ -204,10 +204,10 @@ def refuse_moments(text: str, type_of: TypeOf) -> None:
     Raises:
         SqlTextError: there is such a text; the message names it.
     """
-    found = moment_in(one_tree(text), type_of)
-    if found is not None:
+    moment = moment_in(one_tree(text), type_of)
+    if moment is not None:
         raise SqlTextError(
-            f"{found} may become the day on which it is computed: {_WOULD_CHANGE}; write the day, DATE'2024-01-31', "
+            f"{moment} may become the day on which it is computed: {_WOULD_CHANGE}; write the day, DATE'2024-01-31', "
             "or read a column; where the word itself is meant, compare it with a STRING column"
         )
 
@@ -231,7 +231,7 @@ def one_tree(text: str) -> exp.Expr:
         tokens = sqlglot.tokenize(text, dialect=DIALECT)
         parsed = [tree for tree in sqlglot.parse(f"SELECT\n{text}", dialect=DIALECT) if tree is not None]
     except SqlglotError as error:
-        problem = re.sub(r"Line (\d+)", lambda found: f"Line {int(found[1]) - 1}", _first_line(error))
+        problem = re.sub(r"Line (\d+)", lambda match: f"Line {int(match[1]) - 1}", _first_line(error))
         cut = text.count("(") != text.count(")")
         why = "a bracket is missing; in a YAML list [a, b] an expression with a comma needs quotes" if cut else problem
         raise SqlTextError(f"not a SQL expression: {why}") from None
