@@ -154,7 +154,7 @@ class _Windowed(_Named):
     events: tuple[TableEvent, ...]
 
     @model_validator(mode="after")
-    def _span_is_one(self) -> _Windowed:
+    def _begins_before_it_ends(self) -> _Windowed:
         if self.before_ms + self.after_ms < 0:
             raise ValueError("the window ends before it begins: before_ms + after_ms is less than 0")
         return self

@@ -52,8 +52,8 @@ RULES = {"kafka": KAFKA, "engine": ENGINE}
 
 def foreign_key(_: bytes | None, value: bytes) -> bytes | None:
     """Returns the field `fk` of a left value."""
-    found = json.loads(value)["fk"]
-    return None if found is None else found.encode()
+    key = json.loads(value)["fk"]
+    return None if key is None else key.encode()
 
 
 def trace(case: AnyCase, rules: Rules = KAFKA) -> Json:
@@ -105,7 +105,7 @@ def _join_of_a_stream(case: StreamCase | GlobalCase) -> Json:
             step = join.process(event.side, _bytes(event.key), _bytes(serialise(event.value)), event.ts)
         except KafkaDiedError as error:
             return {"steps": steps, "error": {"at_event": number, "exception": str(error)}}
-        steps.append({"emits": [_emitted(one) for one in step.results], "dropped": step.dropped})
+        steps.append({"emits": [_emitted(result) for result in step.results], "dropped": step.dropped})
     return {"steps": steps, "final": {"right": _rows(join.table.rows)}}
 
 

@@ -44,13 +44,13 @@ def trace(
         The trace per name of a case. A step has `emits` (key, value), `subscriptions` (fk, instruction, pk) and
         `responses` (key, cause, instruction, verdict), each in the order of the keys; no timestamps.
     """
-    found: dict[str, Json] = {}
+    traces: dict[str, Json] = {}
     for join in ("inner", "left", "outer"):
         chosen = [case for case in cases if case.join == join]
         if chosen:
             with tempfile.TemporaryDirectory(prefix="fk-trace-") as folder:
-                found |= _Run(join, chosen, Path(folder), session).steps(progress)
-    return found
+                traces |= _Run(join, chosen, Path(folder), session).steps(progress)
+    return traces
 
 
 class _Run(CaseRun[Case | TableCase]):

@@ -45,14 +45,14 @@ def trace(
         event, in the order of the events that the rows are of. Of a case with a versioned table also `differs`: the
         reason of every difference from what Kafka emits at this event.
     """
-    found: dict[str, Json] = {}
+    traces: dict[str, Json] = {}
     for join in ("inner", "left"):
         for versioned in (False, True):
             chosen = [case for case in cases if case.join == join and _is_versioned(case) is versioned]
             if chosen:
                 with tempfile.TemporaryDirectory(prefix="fk-trace-") as folder:
-                    found |= _Run(join, versioned, chosen, Path(folder), session).steps(progress)
-    return found
+                    traces |= _Run(join, versioned, chosen, Path(folder), session).steps(progress)
+    return traces
 
 
 def _is_versioned(case: AnyStreamCase) -> bool:
@@ -87,9 +87,9 @@ class _Run(CaseRun[AnyStreamCase]):
             for place in sorted(before.keys() | stored.keys()):
                 if before.get(place) != stored.get(place):
                     event, number = place
-                    found = stored.get(place, {"key": before.get(place, {}).get("key"), "value": None})
+                    row = stored.get(place, {"key": before.get(place, {}).get("key"), "value": None})
                     step = out[self.cases[number].name]["steps"][batch]
-                    step["emits"].append(found)
+                    step["emits"].append(row)
                     if self.versioned and event != batch:
                         step.setdefault("differs", []).append(CORRECTED)
         if self.versioned:
@@ -118,12 +118,12 @@ class _Run(CaseRun[AnyStreamCase]):
 
     def _result(self) -> dict[tuple[int, int], Json]:
         """Returns the rows of the result: per event and number of the case, key and value."""
-        found = {}
+        rows = {}
         for row in self.pipeline.table("resolved_join").select("event", "k", "left_value", "right_value").collect():
             number, _, key = row["k"].partition("|")
             place = int(row["event"].split("/")[0]), int(number)
-            found[place] = {"key": json.loads(key), "value": values_of(row)}
-        return found
+            rows[place] = {"key": json.loads(key), "value": values_of(row)}
+        return rows
 
 
 def _key_of(event: Event | TableEvent, *, by_key: bool) -> str | None:
@@ -142,13 +142,13 @@ def _explain(case: AnyStreamCase, traced: Json) -> None:
             step["differs"] = [DIED]
             continue
         emitted = kafka["steps"][number]
-        sent = [{"key": one["key"], "value": one["value"]} for one in emitted["emits"]]
+        sent = [{"key": row["key"], "value": row["value"]} for row in emitted["emits"]]
         if sent != step["emits"]:
             has_grace = isinstance(case, StreamCase) and case.grace_ms is not None
             new = len(step["emits"]) > len(reasons)
-            if has_grace and new and not any(one in sent for one in step["emits"]):
+            if has_grace and new and not any(row in sent for row in step["emits"]):
                 reasons.append(WAITED)
-            if has_grace and any(one not in step["emits"] for one in sent):
+            if has_grace and any(row not in step["emits"] for row in sent):
                 reasons.append(EARLY)
             if emitted["dropped"] and case.events[number].side == "right":
                 reasons.append(LATE)

@@ -43,11 +43,11 @@ def trace(
         The trace per name of a case. A step has `emits`: key and value of every row that came with the event, and of
         every row that went, with the value null; and `differs`: the reasons why these are others than Kafka's.
     """
-    found = {}
+    traces = {}
     for case in cases:
         with tempfile.TemporaryDirectory(prefix="fk-trace-") as folder:
-            found[case.name] = _Run(case, Path(folder), session).steps(progress)
-    return found
+            traces[case.name] = _Run(case, Path(folder), session).steps(progress)
+    return traces
 
 
 class _Run(CaseRun[AnyWindowCase]):
@@ -98,33 +98,43 @@ class _Run(CaseRun[AnyWindowCase]):
     def _result(self) -> dict[tuple[str, str], Json]:
         """Returns the rows of the result: per pair of events, key and value."""
         names = ["k", "left_event", "right_event", "left_value", "right_value"]
-        found = {}
+        rows = {}
         for row in self.pipeline.table("resolved_join").select(*names).collect():
-            found[row["left_event"] or "", row["right_event"] or ""] = {"key": row["k"], "value": values_of(row)}
-        return found
+            rows[row["left_event"] or "", row["right_event"] or ""] = {"key": row["k"], "value": values_of(row)}
+        return rows
 
 
 class _Differences:
-    """Compares the rows of every step with those that Kafka sent, and counts the rows alone of both so far."""
+    """Compares the rows of every step with those that Kafka sent, and counts the unmatched rows of both so far."""
 
     def __init__(self) -> None:
-        self._ours: Counter[str] = Counter()
-        self._kafkas: Counter[str] = Counter()
+        self._unmatched: Counter[str] = Counter()
+        self._unmatched_in_kafka: Counter[str] = Counter()
 
     def of(self, came: list[Json], gone: list[Json], kafka: Json) -> list[str]:
         """Returns why the rows that came and went with an event are others than those that Kafka sent."""
-        sent = [{"key": one["key"], "value": one["value"]} for one in kafka["emits"]]
-        ours, theirs = _counted(came), _counted(sent)
-        self._ours += _counted(filter(_is_alone, came))
-        self._kafkas += _counted(filter(_is_alone, sent))
-        # A row alone that only one has now: the other has had it as often before, or has it less often so far. A pair
-        # that only we have is one with a record that Kafka dropped, now or before.
-        behind = {row for row in (ours - theirs).keys() & self._ours.keys() if self._ours[row] > self._kafkas[row]}
-        ahead = {row for row in (theirs - ours).keys() & self._kafkas.keys() if self._kafkas[row] > self._ours[row]}
-        caught_up = (ours - theirs).keys() & self._ours.keys() - behind
-        followed = (theirs - ours).keys() & self._kafkas.keys() - ahead
+        sent = [{"key": row["key"], "value": row["value"]} for row in kafka["emits"]]
+        joined, expected = _counted(came), _counted(sent)
+        self._unmatched += _counted(filter(_is_unmatched, came))
+        self._unmatched_in_kafka += _counted(filter(_is_unmatched, sent))
+        # An unmatched row of one join only: the other has had it as often before, or has had it less often so far. A
+        # pair that Kafka lacks has a record that Kafka dropped, now or before.
+        behind = {
+            row
+            for row in (joined - expected).keys() & self._unmatched.keys()
+            if self._unmatched[row] > self._unmatched_in_kafka[row]
+        }
+        ahead = {
+            row
+            for row in (expected - joined).keys() & self._unmatched_in_kafka.keys()
+            if self._unmatched_in_kafka[row] > self._unmatched[row]
+        }
+        caught_up = (joined - expected).keys() & self._unmatched.keys() - behind
+        followed = (expected - joined).keys() & self._unmatched_in_kafka.keys() - ahead
         reasons = {
-            DROPPED: bool((ours - theirs).keys() - self._ours.keys() or (kafka["dropped"] and ours - theirs)),
+            DROPPED: bool(
+                (joined - expected).keys() - self._unmatched.keys() or (kafka["dropped"] and joined - expected)
+            ),
             NOT_CORRECTED: bool(gone),
             TOO_EARLY: bool(ahead or caught_up),
             LATER: bool(behind or followed),
@@ -132,7 +142,7 @@ class _Differences:
         return [reason for reason, applies in reasons.items() if applies]
 
 
-def _is_alone(row: Json) -> bool:
+def _is_unmatched(row: Json) -> bool:
     return None in row["value"].values()
 
 
