@@ -86,26 +86,12 @@ def as_lines(
         `value` (STRUCT: `op`, `deleted`, `row`, `_bad`, `rounded`, `fields`, and the result of `raw` as `value`) and
         the place.
     """
-    stored_fields = {field.name.lower(): field for field in stored.schema.fields}
-    values = {
-        c.name: quote(stored_fields[c.name.lower()].name) for c in side.columns if c.name.lower() in stored_fields
-    }
-    declared = [f"CAST(NULL AS {c.type}) AS {c.quoted}" for c in side.columns]
-    expected = stored.sparkSession.range(0).selectExpr(*declared).schema
-    texts, typed = {}, {c.name: f"CAST(NULL AS {c.type})" for c in side.columns if c.name not in values}
-    for name, value in values.items():
-        dtype = stored_fields[name.lower()].dataType
-        if dtype == expected[name].dataType:
-            typed[name] = f"_raw.{value}"
-        elif isinstance(dtype, (T.StructType, T.ArrayType, T.MapType)):
-            texts[name] = f"TO_JSON(_raw.{value}, {_WHOLE})"
-        else:
-            texts[name] = f"CAST(_raw.{value} AS STRING)"
-    as_texts = ", ".join(f"{sql} AS {quote(name)}" for name, sql in texts.items()) or "NULL"
-    texts = {name: f"_texts.{quote(name)}" for name in texts}
-    declared_as = {name.lower(): name for name in values}
-    names = [declared_as.get(name.lower(), name) for name in sent]
-    fields = ", ".join(text(name) for name in names if name != named or name in values)
+    converted, values = _stored_values(stored, side)
+    as_texts = ", ".join(f"{sql} AS {quote(name)}" for name, sql in converted.items()) or "NULL"
+    texts = {name: f"_texts.{quote(name)}" for name in converted}
+    read = {*converted, *values}
+    typed = values | {c.name: f"CAST(NULL AS {c.type})" for c in side.columns if c.name not in read}
+    fields = _sent_fields(sent, named, read)
     # Keys of the declared type are read without building the row, so Spark reads no other columns to count changes.
     of_the_row = any(c.name in texts for c in side.key_columns)
     missing = "NULL" if of_the_row else missing_key(side, "row", typed)
@@ -123,13 +109,47 @@ def as_lines(
         .selectExpr("*", "op IN ('d', 't') AS deleted")
         .selectExpr(
             f"STRUCT(op, deleted, row, COALESCE({bad}, {problem}) AS _bad, "
-            f"{rounded(side, texts, 'row')} AS rounded, CAST(ARRAY({fields}) AS ARRAY<STRING>) AS fields, "
-            f"{raw} AS value) AS value",
+            f"{rounded(side, texts, 'row')} AS rounded, {fields} AS fields, {raw} AS value) AS value",
             "path",
             "block",
             "position",
         )
     )
+
+
+def _stored_values(stored: DataFrame, side: SideSpec) -> tuple[dict[str, str], dict[str, str]]:
+    """Returns SQL over `_raw` for the declared columns that rows have.
+
+    Returns:
+        Per column of another type than the declared one, SQL of its text; per other column, SQL of its value.
+    """
+    fields = {field.name.lower(): field for field in stored.schema.fields}
+    nulls = [f"CAST(NULL AS {c.type}) AS {c.quoted}" for c in side.columns]
+    declared = stored.sparkSession.range(0).selectExpr(*nulls).schema
+    texts, values = {}, {}
+    for column in side.columns:
+        field = fields.get(column.name.lower())
+        if field is None:
+            continue
+        value = f"_raw.{quote(field.name)}"
+        if field.dataType == declared[column.name].dataType:
+            values[column.name] = value
+        elif isinstance(field.dataType, (T.StructType, T.ArrayType, T.MapType)):
+            texts[column.name] = f"TO_JSON({value}, {_WHOLE})"
+        else:
+            texts[column.name] = f"CAST({value} AS STRING)"
+    return texts, values
+
+
+def _sent_fields(sent: Sequence[str], named: str | None, read: Iterable[str]) -> str:
+    """SQL (ARRAY<STRING>): the names of the source's columns, those that are read as they are declared.
+
+    The column `named`, with the operation, is not among them unless it is read as a value.
+    """
+    declared = {name.lower(): name for name in read}
+    names = [declared.get(name.lower(), name) for name in sent]
+    fields = ", ".join(text(name) for name in names if name != named or name.lower() in declared)
+    return f"CAST(ARRAY({fields}) AS ARRAY<STRING>)"
 
 
 def operation(column: str | None, columns: Sequence[str], *, may_lack: bool) -> tuple[str | None, str | None]:

@@ -153,20 +153,11 @@ def look(
                 notices.append(no_table(spec, side))
             continue
         listed = zone.list(landing_path(spec, side))
-        files_of_format = [file for file in listed if file.kind == FILE and is_of_format(file.path, spec.side(side))]
-        for file in files_of_format:
-            path = relative(spec, file.path)
-            known = files.known.get((side, path))
-            if known is None:
-                batch = batch_of(file.path, spec.side(side))
-                if batch is None:
-                    arrivals.append((side, file))
-                else:
-                    discovered.append(_landed(file, path, side, batch, zone))
-            elif (known.size, known.modified) != (file.size, file.modified):
-                fresh = _landed(file, path, side, known.batch, zone)
-                if fresh.digest != known.digest:
-                    changed.append(fresh)
+        readable = [file for file in listed if file.kind == FILE and is_of_format(file.path, spec.side(side))]
+        numbered, unnumbered, rewritten = _new_and_changed(spec, side, readable, files, zone)
+        discovered += numbered
+        arrivals += [(side, file) for file in unnumbered]
+        changed += rewritten
         present = {relative(spec, file.path) for file in listed}
         gone = [f for f in files.of_side(side) if f.path not in present]
         vanished += gone
@@ -182,6 +173,33 @@ def look(
         new = [f for f in discovered if f.side == side]
         notices += about_names(spec, side, new, [f for s, f in arrivals if s == side], first=not files.of_side(side))
     return Discovery(tuple(discovered), tuple(changed), tuple(vanished), notices=tuple(notices))
+
+
+def _new_and_changed(
+    spec: PipelineSpec, side: Side, listed: Iterable[FoundFile], files: KnownFiles, zone: LandingZone
+) -> tuple[list[LandedFile], list[FoundFile], list[LandedFile]]:
+    """Returns the new files with a batch in their name, the new files without, and the files with other content.
+
+    Raises:
+        LandingError: no batch can be read from a name.
+    """
+    numbered: list[LandedFile] = []
+    unnumbered: list[FoundFile] = []
+    changed: list[LandedFile] = []
+    for file in listed:
+        path = relative(spec, file.path)
+        known = files.known.get((side, path))
+        if known is None:
+            batch = batch_of(file.path, spec.side(side))
+            if batch is None:
+                unnumbered.append(file)
+            else:
+                numbered.append(_landed(file, path, side, batch, zone))
+        elif (known.size, known.modified) != (file.size, file.modified):
+            fresh = _landed(file, path, side, known.batch, zone)
+            if fresh.digest != known.digest:
+                changed.append(fresh)
+    return numbered, unnumbered, changed
 
 
 def refuse_missing(discovery: Discovery, spec: PipelineSpec, files: KnownFiles) -> None:

@@ -108,7 +108,7 @@ def read_records(
         for number, f in enumerate(group)
     ]
     whole = [p for p in places if p.path not in unreadable or unreadable[p.path].readable is not None]
-    tails = [p for p in places if p.path in unreadable and unreadable[p.path].problem is not None]
+    cut = [p for p in places if p.path in unreadable and unreadable[p.path].problem is not None]
     limit = max((file.limit for file in unreadable.values()), default=0)
     marked = None
     if whole:
@@ -128,24 +128,15 @@ def read_records(
     else:
         lines = parsed = _nothing(session, side_spec)
     lines = lines.select("file", "block", "position")
-    if tails:
-        rows = [
-            (p.file, p.batch, p.number, _LAST_BLOCK, 0, unreadable[p.path].reason, unreadable[p.path].tail)
-            for p in tails
-        ]
-        broken = _frame(session, rows, f"{_PLACE}, reason STRING, value STRING").withColumn("kind", F.lit(BAD))
-        lines = lines.unionByName(broken.select("file", "block", "position"))
-        bad_records = broken if dict(parsed.dtypes)["value"] == "string" else broken.drop("value")
-        parsed = parsed.unionByName(bad_records, allowMissingColumns=True)
+    if cut:
+        tails = _tails(session, [(p, unreadable[p.path]) for p in cut])
+        lines = lines.unionByName(tails.select("file", "block", "position"))
+        tails = tails if dict(parsed.dtypes)["value"] == "string" else tails.drop("value")
+        parsed = parsed.unionByName(tails, allowMissingColumns=True)
     first = {p.batch: p for p in reversed(places)}.values()
     snapshots = list(first) if side_spec.is_snapshot else [p for p in places if is_whole(p.path)]
     if snapshots:
-        at = [(p.file, p.batch, -1, version_range(p.path)[2] if is_whole(p.path) else 0, 0) for p in snapshots]
-        before = _frame(session, at, _PLACE).selectExpr(
-            "*", f"'{TRUNCATE}' AS kind", f"'{SNAPSHOT}' AS reason", "'t' AS op", "TRUE AS deleted"
-        )
-        order = Delta.sequence if side_spec.format == "delta" else ARRIVAL
-        parsed = parsed.unionByName(before.withColumn("sequence", F.expr(order)), allowMissingColumns=True)
+        parsed = parsed.unionByName(_truncates(session, snapshots, side_spec), allowMissingColumns=True)
     return Records(lines, parsed, None if marked is None else marked.where(_CORRECTED).select("batch"))
 
 
@@ -239,6 +230,21 @@ def _nothing(session: SparkSession, side: SideSpec) -> DataFrame:
     if reads.has_holes:
         columns += [("holes", "ARRAY<STRING>"), ("old_key", f"STRUCT<{keys}>")]
     return empty(session, columns)
+
+
+def _tails(session: SparkSession, cut: Sequence[tuple[_Place, Unreadable]]) -> DataFrame:
+    """Returns a bad record for the unreadable tail of each of these files: its place, `reason`, `value` and `kind`."""
+    rows = [(p.file, p.batch, p.number, _LAST_BLOCK, 0, file.reason, file.tail) for p, file in cut]
+    return _frame(session, rows, f"{_PLACE}, reason STRING, value STRING").withColumn("kind", F.lit(BAD))
+
+
+def _truncates(session: SparkSession, snapshots: Sequence[_Place], side: SideSpec) -> DataFrame:
+    """Returns the truncates with which snapshots begin, given their first files: each comes before its file."""
+    rows = [(p.file, p.batch, -1, version_range(p.path)[2] if is_whole(p.path) else 0, 0) for p in snapshots]
+    truncates = _frame(session, rows, _PLACE).selectExpr(
+        "*", f"'{TRUNCATE}' AS kind", f"'{SNAPSHOT}' AS reason", "'t' AS op", "TRUE AS deleted"
+    )
+    return truncates.withColumn("sequence", F.expr(Delta.sequence if side.format == "delta" else ARRIVAL))
 
 
 def _frame(session: SparkSession, rows: Sequence[tuple[Any, ...]], columns: str) -> DataFrame:

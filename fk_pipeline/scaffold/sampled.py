@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -105,39 +105,19 @@ def sample_of(
     Raises:
         UsageError: no column can be stored.
     """
-    remarks = list(notes)
-    columns: list[SampleColumn] = []
-    written: dict[str, str] = {}
-    for name, inferred in types.items():
-        as_written = name if may_be_bare(name) else quote(name)
-        try:
-            parse_columns(", ".join([*(column.ddl for column in columns), f"{as_written} {inferred.type}"]))
-        except SqlTextError as error:
-            remarks.append(f"left out: {error}")
-            continue
-        present = present_in(rows, name)
-        values = frozenset(map(text_of, present)) if "<" not in inferred.type else frozenset()
-        columns.append(SampleColumn(as_written, inferred, values, len(present)))
-        written[name] = as_written
-    if not columns:
-        raise UsageError(f"{path} has no column that can be stored", why="; ".join(remarks))
-    if declared_key:
-        guess = _declared(declared_key, written)
-    else:
-        guess = guessed_key(table, columns, [{written[k]: v for k, v in row.items() if k in written} for row in new])
+    columns, remarks = _storable(path, types, rows, notes)
+    guess = _declared(declared_key, columns) if declared_key else _guessed(table, columns, new)
     side, mark = dict(options or {}), ""
-    for name, as_written in written.items() if format_ in PLAIN and "op_column" not in side else ():
-        condition = marked_deleted(name, as_written, types[name], present_in(rows, name))
-        if condition is not None and as_written not in guess.columns:
-            side["delete_when"], mark = condition, as_written
-            break
+    if format_ in PLAIN and "op_column" not in side:
+        condition, mark = _delete_mark(columns, rows, guess.columns)
+        side |= {"delete_when": condition} if mark else {}
     return Sample(
         path,
         folder,
         format_,
         shape,
         table,
-        tuple(columns),
+        tuple(columns.values()),
         guess.columns,
         guess.why,
         records,
@@ -150,12 +130,54 @@ def sample_of(
     )
 
 
-def _declared(key: tuple[str, ...], written: dict[str, str]) -> Guess:
+def _storable(
+    path: Path, types: Mapping[str, Inferred], rows: Sequence[dict[str, Any]], notes: Sequence[str]
+) -> tuple[dict[str, SampleColumn], list[str]]:
+    """Returns the columns that a table can have, by the names of the source, and the notes with those on the others.
+
+    Raises:
+        UsageError: there is no such column.
+    """
+    columns: dict[str, SampleColumn] = {}
+    remarks = list(notes)
+    for name, inferred in types.items():
+        as_written = name if may_be_bare(name) else quote(name)
+        ddl = [column.ddl for column in columns.values()]
+        try:
+            parse_columns(", ".join([*ddl, f"{as_written} {inferred.type}"]))
+        except SqlTextError as error:
+            remarks.append(f"left out: {error}")
+            continue
+        present = present_in(rows, name)
+        values = frozenset(map(text_of, present)) if "<" not in inferred.type else frozenset()
+        columns[name] = SampleColumn(as_written, inferred, values, len(present))
+    if not columns:
+        raise UsageError(f"{path} has no column that can be stored", why="; ".join(remarks))
+    return columns, remarks
+
+
+def _declared(key: tuple[str, ...], columns: Mapping[str, SampleColumn]) -> Guess:
     """Returns the key that the source declares; none if a part of it is no column, since the rest would lose rows."""
-    missing = ", ".join(name for name in key if name not in written)
+    missing = ", ".join(name for name in key if name not in columns)
     if missing:
         return Guess((), f"the key of the records has {missing}, which is no column here", False, frozenset())
-    return Guess(tuple(written[name] for name in key), "", False, frozenset())
+    return Guess(tuple(columns[name].name for name in key), "", False, frozenset())
+
+
+def _guessed(table: str, columns: Mapping[str, SampleColumn], new: Sequence[dict[str, Any]]) -> Guess:
+    rows = [{columns[name].name: value for name, value in row.items() if name in columns} for row in new]
+    return guessed_key(table, [*columns.values()], rows)
+
+
+def _delete_mark(
+    columns: Mapping[str, SampleColumn], rows: Sequence[dict[str, Any]], key: Sequence[str]
+) -> tuple[str, str]:
+    """Returns the SQL condition under which a row is marked as deleted, and its column; empty texts without one."""
+    for name, column in columns.items():
+        condition = marked_deleted(name, column.name, column.inferred, present_in(rows, name))
+        if condition is not None and column.name not in key:
+            return condition, column.name
+    return "", ""
 
 
 def as_events(sample: Sample) -> Sample:
