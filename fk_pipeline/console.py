@@ -114,7 +114,7 @@ def print_verification(report: VerifyReport, file: str | Path, kind: Kind) -> No
     rows = f"{report.left_rows:,} left rows{share} and {report.right_rows:,} right rows"
     if len(kind.logged) < 2:
         rows = f"{report.left_rows:,} rows"
-    print_lines([f"{kind.proof.anew}: {rows}", *lacks])
+    print_lines([f"{kind.proof.recomputed}: {rows}", *lacks])
     if not report.ok or report.pending:
         tell(
             f"missing {report.missing:,}, stale {report.stale:,}, unexpected {report.unexpected:,}, "

@@ -211,7 +211,7 @@ class Kind:
             in a few words.
         removals: the messages that tell which rows of the result a batch removes; None if there are none. Then every
             batch of a run has the removed rows of the run.
-        standing: reference to a function of the metadata of the last commit to the result (`effects.Upsert.metadata`)
+        stands_for: reference to a function of the metadata of the last commit to the result (`effects.Upsert.metadata`)
             that returns, by name, what the result stands for, as text; empty if there is nothing to tell.
         carried: reference to a function of the metadata of the last commit to a table that a rebuild has built, and of
             the tables that have taken their places already: per id and version there, id and version in place. It
@@ -253,7 +253,7 @@ class Kind:
     declared_layout: str
     meaning: str
     removals: Removals | None = None
-    standing: str = ""
+    stands_for: str = ""
     carried: str = ""
     topology: str = ""
     blocks: str = ""

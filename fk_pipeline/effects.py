@@ -48,14 +48,14 @@ class ReplaceBatches:
         table: a log, or messages.
         rows: the rows.
         counted: how they are counted; None: the stage has counted them.
-        kept: batches whose rows stay as they are.
+        retained: batches whose rows stay as they are.
         origin: in a table that several stages write, only rows of this origin are replaced.
     """
 
     table: str
     rows: RowSet
     counted: CountBy | None = None
-    kept: Collection[int] = ()
+    retained: Collection[int] = ()
     origin: str = ""
 
 

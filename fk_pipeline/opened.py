@@ -209,7 +209,7 @@ class OpenPipeline:
         ledger = self.ledger()
         return {stage: ledger.due.of(stage) for stage in self.spec.definition.stage_names}
 
-    def behind(self, found: Discovery | None = None) -> list[Lag]:
+    def behind(self, discovery: Discovery | None = None) -> list[Lag]:
         """Returns the tables that differ from the ledger; needs no Spark.
 
         Args:
@@ -217,7 +217,7 @@ class OpenPipeline:
         """
         from fk_pipeline.engine.behind import lags
 
-        return lags(self.spec, self.ledger(), found or self.look())
+        return lags(self.spec, self.ledger(), discovery or self.look())
 
     def has_files(self, batch: int) -> bool:
         """Returns whether any landing file was ever known for a batch; needs no Spark."""

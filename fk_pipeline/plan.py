@@ -45,7 +45,7 @@ class Plan:
     """Edited parts of the pipeline file that the stored tables do not fit: (was, is). A run is refused."""
     fix: str
     """The command that remedies stale parts or a rebuild that died; empty if a run is possible."""
-    found: Discovery
+    discovery: Discovery
     stages: tuple[StagePlan, ...]
     registers: str | None = None
     """The name in Spark's catalog under which a run registers the result; None: under none."""

@@ -32,7 +32,7 @@ class Proof:
             expected and stored rows are paired (`PAIRED_BY`), for a result whose definition tells no keys; None: by the
             key of the result.
         says: what the result equals, in words.
-        anew: what the proof did to the inputs, in words.
+        recomputed: what the proof did to the inputs, in words.
     """
 
     expected: str
@@ -44,7 +44,7 @@ class Proof:
     outside: str | None = None
     paired: str | None = None
     says: str = "the join of the two tables"
-    anew: str = "joined anew"
+    recomputed: str = "joined anew"
 
 
 PAIRED_BY = ("_fk_content", "_fk_copy")

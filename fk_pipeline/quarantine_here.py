@@ -16,7 +16,7 @@ from fk_pipeline.spec.project import results_read
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.corrections import digest_of
 from fk_pipeline.store.row_order import ordered
-from fk_pipeline.store.rows_here import Relation, Wanted, leaving_errors
+from fk_pipeline.store.rows_here import Relation, RowRequest, leaving_errors
 
 EDITED_ENDINGS = (".csv", ".jsonl")
 """Endings of the files that people edit."""
@@ -46,7 +46,9 @@ def quarantined_records(
         where.append(ConstantTest(s.SIDE, "equal", pa.scalar(str(side)), str(side)))
     columns = [s.BATCH, s.SIDE, s.FILE, s.LINE, s.REASON, s.RAW]
     with leaving_errors():
-        records = rows.read(Wanted(columns, where)).rename_columns(["batch", "side", "file", "line", "reason", "raw"])
+        records = rows.read(RowRequest(columns, where)).rename_columns(
+            ["batch", "side", "file", "line", "reason", "raw"]
+        )
         folder = spec.location("") + "/"
         files = [None if file is None else file.removeprefix(folder) for file in records["file"].to_pylist()]
         digests = [None if raw is None else digest_of(raw) for raw in records["raw"].to_pylist()]

@@ -49,7 +49,7 @@ class ReadablePipeline(OpenPipeline):
         read = runner.reader()
         return read.read(name) if view is None else loaded(view)(read, self._ledger, self.spec)
 
-    def here(self, name: str) -> Relation:
+    def relation(self, name: str) -> Relation:
         """Returns the current rows of one of its tables as `table` does, but read in this process; needs no Spark.
 
         Raises:
@@ -89,12 +89,12 @@ class ReadablePipeline(OpenPipeline):
         self.refuse_unfinished()
         return changes(self.spec, self._ledger, self.sizes, batch)
 
-    def export(self, file: str | Path, told: Callable[[str], None] = lambda _: None) -> int:
+    def export(self, file: str | Path, notify: Callable[[str], None] = lambda _: None) -> int:
         """Writes the result to a .csv, .jsonl or .parquet file, sorted by key; returns the number of rows.
 
         Args:
             file: the file.
-            told: is called with the reason if Spark has to read the result.
+            notify: is called with the reason if Spark has to read the result.
         """
         from fk_pipeline.export import export
         from fk_pipeline.export_files import EXPORT_ENDINGS, check_ending, write_here
@@ -107,9 +107,9 @@ class ReadablePipeline(OpenPipeline):
         private = self.spec.has_sensitive
         with concealing(self.spec):
             return or_by_spark(
-                lambda: write_here(result_in_order(self.here(name), self.spec), target, private=private),
+                lambda: write_here(result_in_order(self.relation(name), self.spec), target, private=private),
                 lambda: export(self.table(name), self.spec, target),
-                told,
+                notify,
             )
 
     def verify(self, share: float = 1.0) -> VerifyReport:
@@ -156,15 +156,15 @@ class ReadablePipeline(OpenPipeline):
         with concealing(self.spec), self.runner.reader() as read:
             return verify_inputs(self.spec, self.ledger(), self.zone, read, share)
 
-    def explain(self, key: str, told: Callable[[str], None] = lambda _: None) -> Story:
+    def explain(self, key: str, notify: Callable[[str], None] = lambda _: None) -> Story:
         """Returns the story of one left key, in an outer join also of a right key: see `Kind.explain`.
 
         Args:
             key: `17`, or `a=1,b=2` if it has several columns; a right key as `right.17`.
-            told: is called with the reason if Spark has to tell it.
+            notify: is called with the reason if Spark has to tell it.
         """
         kind = self.spec.definition
-        story: Story = _answer(self, kind.explain_here, kind.explain, told, key)
+        story: Story = _answer(self, kind.explain_here, kind.explain, notify, key)
         return story
 
     def impact(
@@ -173,7 +173,7 @@ class ReadablePipeline(OpenPipeline):
         changes: str | Path | None = None,
         limit: int = 20,
         since: str | None = None,
-        told: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
         side: str | None = None,
     ) -> AnyImpact:
         """Returns the impact of a change of the right side, or of an input of a query: see `Kind.impact`.
@@ -185,7 +185,7 @@ class ReadablePipeline(OpenPipeline):
             changes: a file as it would land.
             limit: the largest number of right keys, or of rows of the result of a query, to report.
             since: with `as_of` and a right key, the time since which the changed version holds; default: any version.
-            told: is called with the reason if Spark has to find it.
+            notify: is called with the reason if Spark has to find it.
             side: the name of the input; default: the right side, or the only input of a query.
 
         Raises:
@@ -198,7 +198,7 @@ class ReadablePipeline(OpenPipeline):
         elif side not in (None, Side.RIGHT):
             why = "only a query has inputs to choose from"
             raise UsageError(f"--input {side}: {why}", where=str(self.spec.file), fix="leave it out")
-        impact: AnyImpact = _answer(self, kind.impact_here, kind.impact, told, *args)
+        impact: AnyImpact = _answer(self, kind.impact_here, kind.impact, notify, *args)
         return impact
 
     def quarantined(self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None) -> DataFrame:
@@ -230,7 +230,7 @@ class ReadablePipeline(OpenPipeline):
         file: str | Path,
         batches: str | Sequence[BatchRange] | None = None,
         side: str | None = None,
-        told: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
     ) -> int:
         """Writes records of the quarantine to a .csv or .jsonl file, for `correct`; returns their number.
 
@@ -238,7 +238,7 @@ class ReadablePipeline(OpenPipeline):
             file: the file.
             batches: the batches whose records are written; none: all.
             side: the origin whose records are written; None: all.
-            told: is called with the reason if Spark has to read the records.
+            notify: is called with the reason if Spark has to read the records.
         """
         from fk_pipeline.export import write
         from fk_pipeline.export_files import check_ending, write_here
@@ -249,7 +249,7 @@ class ReadablePipeline(OpenPipeline):
         return or_by_spark(
             lambda: write_here(self.quarantined_here(batches, side), target, EDITED_ENDINGS, private=True),
             lambda: write(self.quarantined(batches, side), target, EDITED_ENDINGS, private=True),
-            told,
+            notify,
         )
 
     def changed_rows(self, batch: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.entries import SCHEMAS
 from fk_pipeline.store.logs import DeltaLogs
-from fk_pipeline.store.rows_here import HereTable, NoRows, Relation, Wanted
+from fk_pipeline.store.rows_here import HereTable, NoRows, Relation, RowRequest
 from fk_pipeline.store.sizes import Sizes
 
 _KNOWN = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(), "BINARY": pa.binary()}
@@ -81,7 +81,7 @@ class _InOrder:
     def __init__(self, rows: Relation, schema: pa.Schema) -> None:
         self._rows, self.schema = rows, schema
 
-    def read(self, requested: Wanted) -> pa.Table:
+    def read(self, requested: RowRequest) -> pa.Table:
         return self._rows.read(requested)
 
 
@@ -92,7 +92,7 @@ def result_in_order(rows: Relation, spec: PipelineSpec) -> pa.Table:
         LeftToSpark: only Spark can read them, or they are too many for the memory of this process.
     """
     keys = loaded(spec.definition.keys)(spec, spec.definition.result.name).keys
-    return rows.read(Wanted([output.name for output in spec.outputs], order=[(key, False) for key in keys]))
+    return rows.read(RowRequest([output.name for output in spec.outputs], order=[(key, False) for key in keys]))
 
 
 def condition(text: str, rows: Relation) -> RowTest:

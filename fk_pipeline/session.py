@@ -215,8 +215,8 @@ def start_session(
         return _connected(remote, {})
     if not is_classic():
         warm = choose(environment, comparable_conf(settings, environment), warm_sparks())
-        if warm.said:
-            tell(warm.said)
+        if warm.notice:
+            tell(warm.notice)
         if warm.address:
             try:
                 return _connected(warm.address, warm.settings)

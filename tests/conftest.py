@@ -105,7 +105,7 @@ def told_alike() -> Callable[..., Any]:
 
     def told(pipeline: Pipeline, key: str, what: str = "explain", **given: Any) -> Any:
         tell = getattr(pipeline, what)
-        story = tell(key, told=pytest.fail, **given)
+        story = tell(key, notify=pytest.fail, **given)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(readable, "answer_here", left_to_spark)
             by_spark = tell(key, **given)

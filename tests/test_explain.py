@@ -97,7 +97,7 @@ def made(rows_pipeline: Callable[..., Any]) -> Any:
 @pytest.fixture(scope="module")
 def story_of(made: Any) -> Callable[[str], Any]:
     """What `explain` says of a key without Spark."""
-    return cache(partial(made.pipeline.explain, told=pytest.fail))
+    return cache(partial(made.pipeline.explain, notify=pytest.fail))
 
 
 @pytest.mark.spark

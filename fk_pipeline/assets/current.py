@@ -17,7 +17,7 @@ from fk_pipeline.identity import BatchId
 from fk_pipeline.resources.names import asset_key
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.logs import UNKNOWN_SIZE, DeltaLogs
-from fk_pipeline.store.rows_here import HereTable, Wanted
+from fk_pipeline.store.rows_here import HereTable, RowRequest
 from fk_pipeline.store.sizes import MEASURED
 
 PREVIEWED = 5
@@ -71,7 +71,7 @@ def _preview(spec: PipelineSpec, stored: HereTable) -> dict[str, Any]:
     ]
     if not names:
         return {}
-    rows = stored.read(Wanted(names, limit=PREVIEWED))
+    rows = stored.read(RowRequest(names, limit=PREVIEWED))
     records = [
         TableRecord({name: _value(value) for name, value in json.loads(line).items()})
         for line in json_lines(rows, hexadecimal=True)

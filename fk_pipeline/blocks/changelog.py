@@ -314,7 +314,7 @@ def in_source_order(log: DataFrame, side: SideSpec) -> DataFrame:
 
 
 def with_content(
-    log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING, *, anew: bool = False
+    log: DataFrame, spec: PipelineSpec, side: Side, evaluator: Evaluator = STOPPING, *, again: bool = False
 ) -> DataFrame:
     """Returns rows of a changelog as a state takes them: with the derived columns, and the hash of their content.
 
@@ -347,7 +347,7 @@ def with_content(
         columns = parts if spec.definition.input(side).apart else _whole(derived)
         log = log.selectExpr("*", *evaluated).withColumns({n: F.expr(sql) for n, sql in columns.items()})
     content = content_columns(spec, side)
-    if not anew and {*content} == {column.name for column in spec.side(side).columns}:
+    if not again and {*content} == {column.name for column in spec.side(side).columns}:
         return log
     if versions:
         no_key = quote(spec.side(side).key_columns[0].name)

@@ -21,7 +21,7 @@ from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import INTEGERS
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.row_order import places_in_order
-from fk_pipeline.store.rows_here import Relation, Wanted
+from fk_pipeline.store.rows_here import Relation, RowRequest
 
 Tables = Callable[[str], Relation]
 """A function that opens a stored table."""
@@ -87,7 +87,7 @@ def json_of(rows: pa.Table) -> list[_JsonRow]:
 
 def whole_rows(table: Relation, where: Sequence[RowTest]) -> list[_JsonRow]:
     """Returns rows with all columns, as JSON."""
-    return json_of(table.read(Wanted(table.schema.names, where)))
+    return json_of(table.read(RowRequest(table.schema.names, where)))
 
 
 def among(columns: Mapping[str, pa.ChunkedArray]) -> RowTest | None:
@@ -124,4 +124,4 @@ def in_source_order(rows: pa.Table, side: SideSpec) -> pa.Table:
 def versions_here(log: Relation, side: SideSpec, where: Sequence[RowTest]) -> list[_JsonRow]:
     """Returns rows of a changelog in the source's order, as JSON with what a version in a story has."""
     columns = [*VERSION_COLUMNS, *(column.name for column in side.columns)]
-    return json_of(in_source_order(log.read(Wanted(columns, where)), side))
+    return json_of(in_source_order(log.read(RowRequest(columns, where)), side))

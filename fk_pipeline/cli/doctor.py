@@ -24,7 +24,7 @@ def check_pipeline(spec: PipelineSpec) -> list[Check]:
     try:
         behind, ledger = pipeline.behind(), pipeline.ledger()
     except FkPipelineError as error:
-        return [Check(_TABLES, ok=False, found=error.what, wanted=_EXPECTED, fix=error.fix or str(error))]
+        return [Check(_TABLES, ok=False, actual=error.what, expected=_EXPECTED, fix=error.fix or str(error))]
     return [_tables(spec, behind), *_keys(spec, ledger), *_name(spec)]
 
 
@@ -32,13 +32,15 @@ def _name(spec: PipelineSpec) -> list[Check]:
     """Returns what is said of the name in Spark's catalog, if the pipeline file has one; the catalog is not asked."""
     if spec.register_ is None:
         return []
-    return [Check("Catalog", ok=True, found=f"{spec.register_}, from the run on", wanted="a catalog that Spark keeps")]
+    return [
+        Check("Catalog", ok=True, actual=f"{spec.register_}, from the run on", expected="a catalog that Spark keeps")
+    ]
 
 
 def _tables(spec: PipelineSpec, behind: Sequence[Lag]) -> Check:
     """Returns the check whether the tables belong to this pipeline and agree with its ledger."""
     if not behind:
-        return Check(_TABLES, ok=True, found=spec.home, wanted=_EXPECTED)
+        return Check(_TABLES, ok=True, actual=spec.home, expected=_EXPECTED)
     first = next((lag for lag in behind if lag.rebuild is not None), behind[0])
     lagging = "; ".join(lag.what for lag in behind)
     return Check(_TABLES, first.rebuild is None, lagging, _EXPECTED, first.fix(spec))
@@ -50,6 +52,6 @@ def _keys(spec: PipelineSpec, ledger: Ledger) -> list[Check]:
 
     expected = "old images, or the key of the source"
     return [
-        Check("Keys", ok=True, found=unseen.what, wanted=expected, fix=unseen.fix)
+        Check("Keys", ok=True, actual=unseen.what, expected=expected, fix=unseen.fix)
         for unseen in all_unseen_keys(spec, ledger)
     ]

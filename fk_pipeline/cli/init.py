@@ -77,7 +77,7 @@ def _as_json(made: Made) -> dict[str, Any]:
     return {
         "pipeline": str(made.file),
         "files": [str(file) for file in made.written],
-        "found": list(made.said),
+        "found": list(made.facts),
         "guessed": list(made.doubts),
         "to_do": list(made.to_do),
     }
@@ -86,8 +86,8 @@ def _as_json(made: Made) -> dict[str, Any]:
 def _print(directory: Path, made: Made) -> None:
     file = made.file
     print_lines([str(path) for path in made.written])
-    if made.said:
-        print_lines(["", "Found:", *(f"  {sentence}" for sentence in made.said)])
+    if made.facts:
+        print_lines(["", "Found:", *(f"  {sentence}" for sentence in made.facts)])
     if made.doubts:
         files = ", ".join(str(path) for path in made.written if path.suffix == ".yaml" and path.name != "dagster.yaml")
         print_lines(["", f"Guessed, and marked so in {files}:", *(f"  {sentence}" for sentence in made.doubts)])

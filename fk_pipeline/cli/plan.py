@@ -29,10 +29,10 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
         "pipeline": name,
         "stale": {part: {"was": was, "is": now} for part, (was, now) in plan.stale.items()},
         "fix": plan.fix,
-        "new_files": files(plan.found.discovered),
-        "changed_files": files(plan.found.changed),
-        "vanished_files": files(plan.found.vanished),
-        "notices": notices_as_json(plan.found.notices),
+        "new_files": files(plan.discovery.discovered),
+        "changed_files": files(plan.discovery.changed),
+        "vanished_files": files(plan.discovery.vanished),
+        "notices": notices_as_json(plan.discovery.notices),
         **({} if plan.registers is None else {"registers": plan.registers}),
         "due": sum(len(stage.why) for stage in stages),
         **({} if plan.topology is None else {"topology": asdict(plan.topology)}),
@@ -105,7 +105,7 @@ def print_plan(plan: Plan) -> None:
         return
     if plan.fix:
         tell(plan.fix)
-    discovery = plan.found
+    discovery = plan.discovery
     for what, files in (("new", discovery.discovered), ("changed", discovery.changed)):
         if files:
             number, size = f"{len(files):,} {what} landing files", f"{sum(f.size for f in files):,} bytes"

@@ -101,17 +101,17 @@ def read_here(pipeline: Pipeline, choice: ShowOptions) -> Shown:
     """
     from fk_pipeline.conditions import equals
     from fk_pipeline.feed import VERSION
-    from fk_pipeline.store.rows_here import Wanted
+    from fk_pipeline.store.rows_here import RowRequest
 
     of_batch = choice.table == "changes" and choice.batch is not None
-    rows = pipeline.changes_here(int(choice.batch or 0)) if of_batch else pipeline.here(choice.table)
+    rows = pipeline.changes_here(int(choice.batch or 0)) if of_batch else pipeline.relation(choice.table)
     names = rows.schema.names
     columns, batch = choice.columns_of(pipeline, names), choice.batch_column(names)
     order = choice.order(names) or ([(VERSION, False)] if of_batch else [])
     where = [] if choice.where is None else [condition(choice.where, rows)]
     if batch is not None and choice.batch is not None:
         where = [equals(batch, choice.batch, rows.schema.field(batch).type), *where]
-    table = rows.read(Wanted(columns, where, order, choice.limit))
+    table = rows.read(RowRequest(columns, where, order, choice.limit))
     lines = [json.loads(line) for line in json_lines(table, hexadecimal=True)]
     return columns, [[line[name] for name in columns] for line in lines]
 

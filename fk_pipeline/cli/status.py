@@ -75,11 +75,11 @@ def status_of(pipeline: Pipeline) -> dict[str, Any]:
 def _stands_for(spec: PipelineSpec, ledger: Ledger) -> dict[str, dict[str, str]]:
     """Returns what the result stands for, besides its batches: a clock for example; empty if there is nothing."""
     kind = spec.definition
-    if not kind.standing:
+    if not kind.stands_for:
         return {}
     path = f"{spec.home}/{kind.result.name}"
     version = ledger.logs.version(path)
-    return {"stands_for": {} if version is None else loaded(kind.standing)(row_metadata(path, version))}
+    return {"stands_for": {} if version is None else loaded(kind.stands_for)(row_metadata(path, version))}
 
 
 def _last_runs(spec: PipelineSpec, ledger: Ledger) -> dict[str, dict[str, Any]]:

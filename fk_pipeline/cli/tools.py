@@ -60,7 +60,7 @@ def doctor(
     else:
         print_table(
             ["", "check", "found", "wanted", "fix"],
-            [[c.verdict, c.name, c.found, c.wanted, c.fix] for c in checks],
+            [[c.verdict, c.name, c.actual, c.expected, c.fix] for c in checks],
         )
     if not all(c.ok for c in checks):
         raise typer.Exit(3)

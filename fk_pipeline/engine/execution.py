@@ -29,7 +29,7 @@ from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT
 from fk_pipeline.store.planner import Choice
-from fk_pipeline.store.settings import FEW, GUARDED, ONE_PARTITION, SMALL, SPLIT, always, holding, settings
+from fk_pipeline.store.settings import FEW_PARTITIONS, GUARDED, ONE_PARTITION, SMALL, SPLIT, always, holding, settings
 from fk_pipeline.store.warehouse import Warehouse
 from fk_pipeline.store.writer import TableWriter
 
@@ -250,7 +250,7 @@ class Execution:
         concerned = loaded(self.stage.concerns)(read) if self.stage.concerns else 0
         if concerned > sizes.many_rows:
             return many
-        return FEW | ONE_PARTITION if concerned <= read.limits.in_driver else FEW
+        return FEW_PARTITIONS | ONE_PARTITION if concerned <= read.limits.in_driver else FEW_PARTITIONS
 
 
 def _add(added: Counts, counts: Counts) -> None:

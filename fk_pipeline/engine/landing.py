@@ -132,7 +132,7 @@ class Landing:
             effects: list[Effect] = []
             if not read.history.never_any and len(self.retained) < len(read.history.known):
                 nothing = read.frames.planned(read.read(self.log).limit(0), 0)
-                effects = [ReplaceBatches(self.log, nothing, kept=self.retained), Reject(None, 0, self.side)]
+                effects = [ReplaceBatches(self.log, nothing, retained=self.retained), Reject(None, 0, self.side)]
             return [*effects, Report(self.counts, self._notes)]
         leaves = bool(self._strange())
         if (
@@ -165,7 +165,7 @@ class Landing:
             rejected = self._bad(landed.lines, records if failing is None else records.unionByName(failing))
         return [
             Reject(rejected, bad, self.side),
-            ReplaceBatches(self.log, rows, kept=self.retained),
+            ReplaceBatches(self.log, rows, retained=self.retained),
             Report(counts, self._notes, self._warnings),
         ]
 

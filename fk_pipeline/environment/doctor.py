@@ -42,8 +42,8 @@ class Check:
 
     name: str
     ok: bool
-    found: str
-    wanted: str
+    actual: str
+    expected: str
     fix: str = ""
 
     @property
@@ -118,8 +118,8 @@ def check_engine() -> Check:
             engine = f"Spark {version}, in this process{_warm()}"
     except EnvironmentNotFit as error:
         fix = f"{error.fix[0].upper()}{error.fix[1:]}."
-        return Check("Engine", ok=False, found=f"{error.where}: {error.what}", wanted="Spark", fix=fix)
-    return Check("Engine", ok=True, found=engine, wanted="Spark")
+        return Check("Engine", ok=False, actual=f"{error.where}: {error.what}", expected="Spark", fix=fix)
+    return Check("Engine", ok=True, actual=engine, expected="Spark")
 
 
 def _warm() -> str:
@@ -134,18 +134,18 @@ def check_java() -> Check:
     """Checks the Java that Spark's start script would use: that of JAVA_HOME, else the first on the PATH."""
     expected = f"JDK {OLDEST_JAVA} or newer"
     if remote_session():
-        return Check("Java", ok=True, found="not needed: sessions are remote (Spark Connect)", wanted=expected)
+        return Check("Java", ok=True, actual="not needed: sessions are remote (Spark Connect)", expected=expected)
     java = class_archive.java()
     fix = f"Install a JDK {OLDEST_JAVA} or newer and set JAVA_HOME to it."
     if java is None:
-        return Check("Java", ok=False, found="no java on the PATH, JAVA_HOME is not set", wanted=expected, fix=fix)
+        return Check("Java", ok=False, actual="no java on the PATH, JAVA_HOME is not set", expected=expected, fix=fix)
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Check("Java", ok=False, found=f"{java} does not run: {error}", wanted=expected, fix=fix)
+        return Check("Java", ok=False, actual=f"{java} does not run: {error}", expected=expected, fix=fix)
     version = re.search(r'version "(?:1\.)?(\d+)[^"]*"', done.stderr + done.stdout)
     if version is None:
-        return Check("Java", ok=False, found=f"{java} -version names no version", wanted=expected, fix=fix)
+        return Check("Java", ok=False, actual=f"{java} -version names no version", expected=expected, fix=fix)
     ok = int(version[1]) >= OLDEST_JAVA
     return Check("Java", ok, f"{version[0].removeprefix('version ')} at {java}", expected, "" if ok else fix)
 
@@ -154,22 +154,24 @@ def check_jars() -> Check:
     """Checks the Delta JARs by their SHA-256; wrong ones are no fault if the next session can fetch them."""
     expected = " and ".join(jar.file_name for jar in jars.DELTA_JARS)
     if remote_session():
-        return Check("Delta JARs", ok=True, found="not needed: the Spark Connect server has its own", wanted=expected)
+        return Check(
+            "Delta JARs", ok=True, actual="not needed: the Spark Connect server has its own", expected=expected
+        )
     folder, wrong = jars.jar_folder(), jars.wrong_jars()
     if not wrong:
-        return Check("Delta JARs", ok=True, found=str(folder), wanted=expected)
+        return Check("Delta JARs", ok=True, actual=str(folder), expected=expected)
     existing = _nearest_existing(folder)
     if existing.is_dir() and _can_write(existing):
         none = not any((folder / jar.file_name).is_file() for jar in jars.DELTA_JARS)
         when = "not there yet: the first session" if none else f"{', '.join(wrong)}: the next session"
         origin = f"{when} fetches them from {jars.base_address()} into {folder}"
-        return Check("Delta JARs", ok=True, found=origin, wanted=expected)
+        return Check("Delta JARs", ok=True, actual=origin, expected=expected)
     problem = f"{', '.join(wrong)}, and {existing} cannot be written"
     fix = (
         f"Set FK_JARS_DIR to a folder of yours, let somebody who may write there run `{jars.FETCH_COMMAND}`, "
         "or set spark.jars.packages under settings.spark in the pipeline file."
     )
-    return Check("Delta JARs", ok=False, found=problem, wanted=expected, fix=fix)
+    return Check("Delta JARs", ok=False, actual=problem, expected=expected, fix=fix)
 
 
 def check_classes() -> Check:
@@ -183,7 +185,7 @@ def check_classes() -> Check:
         state = str(archive)
     else:
         state = "not there yet: the next session writes it when it ends"
-    return Check("Classes", ok=True, found=state, wanted=expected)
+    return Check("Classes", ok=True, actual=state, expected=expected)
 
 
 def tested_versions() -> dict[str, str]:
@@ -214,13 +216,13 @@ def check_version(package: str) -> Check:
     tested, fits = tested_versions()[package], fitting_versions().get(package)
     if fits is None:
         fix = "Run `pip install fk-pipeline`, or in a checkout `make setup`."
-        return Check(package, ok=False, found="fk-pipeline itself is not installed", wanted=tested, fix=fix)
+        return Check(package, ok=False, actual="fk-pipeline itself is not installed", expected=tested, fix=fix)
     try:
         installed = importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         installed = "not installed"
     if installed == tested:
-        return Check(package, ok=True, found=installed, wanted=tested)
+        return Check(package, ok=True, actual=installed, expected=tested)
     ok, install = installed != "not installed" and installed in fits, f"`pip install '{package}=={tested}'`"
     expected = f"{tested} (tested), or {fits}"
     return Check(
@@ -238,18 +240,18 @@ def check_dagster_home() -> Check:
     home = os.environ.get("DAGSTER_HOME")
     if not home:
         state = "not set: `dagster dev` forgets its runs when it stops, the data stays"
-        return Check("DAGSTER_HOME", ok=True, found=state, wanted=expected)
+        return Check("DAGSTER_HOME", ok=True, actual=state, expected=expected)
     path = Path(home)
     if not path.is_absolute():
         fix = f"Set DAGSTER_HOME to an absolute path, such as {path.absolute()}."
-        return Check("DAGSTER_HOME", ok=False, found=f"{home} is a relative path", wanted=expected, fix=fix)
+        return Check("DAGSTER_HOME", ok=False, actual=f"{home} is a relative path", expected=expected, fix=fix)
     if not path.is_dir():
         fix = f"Run `mkdir -p {home}`, or unset DAGSTER_HOME."
-        return Check("DAGSTER_HOME", ok=False, found=f"{home} is not a folder", wanted=expected, fix=fix)
+        return Check("DAGSTER_HOME", ok=False, actual=f"{home} is not a folder", expected=expected, fix=fix)
     if not _can_write(path):
         fix = f"Make {home} writable for this user, or set DAGSTER_HOME to another folder."
-        return Check("DAGSTER_HOME", ok=False, found=f"{home} cannot be written", wanted=expected, fix=fix)
-    return Check("DAGSTER_HOME", ok=True, found=home, wanted=expected)
+        return Check("DAGSTER_HOME", ok=False, actual=f"{home} cannot be written", expected=expected, fix=fix)
+    return Check("DAGSTER_HOME", ok=True, actual=home, expected=expected)
 
 
 def check_writable(warehouse: Path | str) -> Check:
@@ -257,17 +259,17 @@ def check_writable(warehouse: Path | str) -> Check:
     expected = "a folder that can be written"
     path = _local_path(warehouse)
     if path is None:
-        return Check("Warehouse", ok=True, found=f"{warehouse}: a URI, not checked here", wanted=expected)
+        return Check("Warehouse", ok=True, actual=f"{warehouse}: a URI, not checked here", expected=expected)
     existing = _nearest_existing(path)
     if existing.is_dir() and _can_write(existing):
         refused = _refused(existing)
         if refused is None:
-            return Check("Warehouse", ok=True, found=str(path), wanted=expected)
+            return Check("Warehouse", ok=True, actual=str(path), expected=expected)
         fix = f"{refused.fix[0].upper()}{refused.fix[1:]}."
-        return Check("Warehouse", ok=False, found=f"{existing}: {refused.what}", wanted=expected, fix=fix)
+        return Check("Warehouse", ok=False, actual=f"{existing}: {refused.what}", expected=expected, fix=fix)
     problem = "cannot be written" if existing.is_dir() else "is not a folder"
     fix = f"Make {existing} a folder that this user can write, or name another `warehouse` in the pipeline file."
-    return Check("Warehouse", ok=False, found=f"{existing} {problem}", wanted=expected, fix=fix)
+    return Check("Warehouse", ok=False, actual=f"{existing} {problem}", expected=expected, fix=fix)
 
 
 def check_disk(warehouse: Path | str) -> Check:
@@ -275,7 +277,7 @@ def check_disk(warehouse: Path | str) -> Check:
     expected = f"more than {_gib(_LEAST_DISK)} free"
     path = _local_path(warehouse)
     if path is None:
-        return Check("Disk", ok=True, found=f"{warehouse}: a URI, not checked here", wanted=expected)
+        return Check("Disk", ok=True, actual=f"{warehouse}: a URI, not checked here", expected=expected)
     place = _nearest_existing(path)
     free = shutil.disk_usage(place).free
     ok = free > _LEAST_DISK
@@ -287,10 +289,10 @@ def check_memory() -> Check:
     """Checks the memory of this machine, or of the container if that has less."""
     expected = f"{_gib(_LEAST_MEMORY)} or more"
     if remote_session():
-        return Check("Memory", ok=True, found="no Spark here: sessions are remote (Spark Connect)", wanted=expected)
+        return Check("Memory", ok=True, actual="no Spark here: sessions are remote (Spark Connect)", expected=expected)
     memory = _memory()
     if memory is None:
-        return Check("Memory", ok=True, found="unknown on this system", wanted=expected)
+        return Check("Memory", ok=True, actual="unknown on this system", expected=expected)
     ok = memory >= _LEAST_MEMORY
     fix = "Give the machine or container more memory, or use a Spark elsewhere by FK_SPARK_REMOTE."
     return Check("Memory", ok, _gib(memory), expected, "" if ok else fix)

@@ -33,8 +33,8 @@ class AccessFinding:
 
     name: str
     ok: bool
-    found: str
-    wanted: str
+    actual: str
+    expected: str
     fix: str = ""
 
 
@@ -60,8 +60,8 @@ def _untested(scheme: str) -> AccessFinding:
     return AccessFinding(
         f"Paths in {scheme}://",
         ok=True,
-        found="no test covers this store, and there is no lease in it",
-        wanted="a local disk or s3a://",
+        actual="no test covers this store, and there is no lease in it",
+        expected="a local disk or s3a://",
         fix="Let one scheduler do all runs of the pipeline, and try run, verify, rebuild and compact on data that you "
         "can lose.",
     )
@@ -77,7 +77,7 @@ def _packages() -> AccessFinding:
     fsspec = importlib.metadata.version("fsspec")
     expected = f"s3fs {fsspec}, the version of fsspec"
     if importlib.util.find_spec("s3fs") is None:
-        return AccessFinding("S3 packages", ok=False, found="s3fs is not installed", wanted=expected, fix=_INSTALL)
+        return AccessFinding("S3 packages", ok=False, actual="s3fs is not installed", expected=expected, fix=_INSTALL)
     version = importlib.metadata.version("s3fs")
     ok = version == fsspec
     return AccessFinding("S3 packages", ok, f"s3fs {version}", expected, "" if ok else _INSTALL)
@@ -87,7 +87,7 @@ def _jars(spark: Mapping[str, str], *, remote: bool) -> AccessFinding:
     what, expected = "S3 JARs", f"hadoop-aws and the S3 modules of the AWS SDK: {len(S3_JARS)} JARs"
     if remote:
         return AccessFinding(
-            what, ok=True, found="not needed here: the Spark Connect server has its own", wanted=expected
+            what, ok=True, actual="not needed here: the Spark Connect server has its own", expected=expected
         )
     own = {name: value for name in jars.BRINGING if (value := spark.get(name))}
     if own:
@@ -104,23 +104,25 @@ def _log_store(scheme: str, spark: Mapping[str, str], *, remote: bool) -> Access
     what, expected = "S3 writers", "a log store that is safe for those who write at the same time"
     if remote:
         fix = f"See which log store the Spark Connect server has; with {SINGLE_DRIVER} let it be the only writer."
-        return AccessFinding(what, ok=True, found="unknown: the Spark Connect server's own", wanted=expected, fix=fix)
+        return AccessFinding(
+            what, ok=True, actual="unknown: the Spark Connect server's own", expected=expected, fix=fix
+        )
     store = spark.get(f"spark.delta.logStore.{scheme}.impl") or spark.get("spark.delta.logStore.class") or SINGLE_DRIVER
     if store == MANY_DRIVERS:
         return AccessFinding(
-            what, ok=True, found=f"{store}: several drivers may commit at the same time", wanted=expected
+            what, ok=True, actual=f"{store}: several drivers may commit at the same time", expected=expected
         )
     if store.rsplit(".", 1)[-1] == SINGLE_DRIVER.rsplit(".", 1)[-1]:
         return AccessFinding(
             what,
             ok=True,
-            found=f"{store}: safe for one driver at a time; runs of fk-pipeline take turns by the lease",
-            wanted=expected,
+            actual=f"{store}: safe for one driver at a time; runs of fk-pipeline take turns by the lease",
+            expected=expected,
             fix="Let nothing but fk-pipeline write these tables; where something else must, give both "
             f"spark.delta.logStore.{scheme}.impl: {MANY_DRIVERS}.",
         )
     fix = f"Take spark.delta.logStore settings out, or set spark.delta.logStore.{scheme}.impl to {MANY_DRIVERS}."
-    return AccessFinding(what, ok=False, found=f"{store}: not known to be safe on S3", wanted=expected, fix=fix)
+    return AccessFinding(what, ok=False, actual=f"{store}: not known to be safe on S3", expected=expected, fix=fix)
 
 
 def _conditional_puts(warehouse: str) -> AccessFinding:
@@ -135,12 +137,12 @@ def _conditional_puts(warehouse: str) -> AccessFinding:
             "Set AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION, and AWS_ENDPOINT_URL for another server than "
             "Amazon's, to what this bucket needs."
         )  # fmt: skip
-        return AccessFinding(what, ok=False, found=error.what, wanted=expected, fix=fix)
+        return AccessFinding(what, ok=False, actual=error.what, expected=expected, fix=fix)
     first, second = answers
     if isinstance(first, Refusal):
         fix = f"Make {warehouse} a place that these credentials may read and write."
-        return AccessFinding(what, ok=False, found=f"nothing can be written: {first.code}", wanted=expected, fix=fix)
+        return AccessFinding(what, ok=False, actual=f"nothing can be written: {first.code}", expected=expected, fix=fix)
     if not isinstance(second, Refusal):
         fix = "Use a store that knows conditional puts: with this one two runs could hold one lease, and lose entries."
-        return AccessFinding(what, ok=False, found="both puts were accepted", wanted=expected, fix=fix)
-    return AccessFinding(what, ok=True, found=f"refused: {second.code}", wanted=expected)
+        return AccessFinding(what, ok=False, actual="both puts were accepted", expected=expected, fix=fix)
+    return AccessFinding(what, ok=True, actual=f"refused: {second.code}", expected=expected)

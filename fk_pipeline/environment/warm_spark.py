@@ -82,12 +82,12 @@ class ChosenSpark:
     Attributes:
         address: that of the warm Spark; None for another one.
         settings: what its session sets for itself.
-        said: the line that says so; empty if there was nothing to choose.
+        notice: the line that says so; empty if there was nothing to choose.
     """
 
     address: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    said: str = ""
+    notice: str = ""
 
 
 def record_warm(address: str, home: Path, settings: Mapping[str, str]) -> None:
@@ -147,7 +147,7 @@ def choose(
         if choice is not None:
             return choice
         reasons.append(f"the warm one at {warm.address} is not used: {reason}")
-    return ChosenSpark(said=f"Spark starts in this process; {reasons[0]}." if reasons else "")
+    return ChosenSpark(notice=f"Spark starts in this process; {reasons[0]}." if reasons else "")
 
 
 def goes_to_proxy(environment: Mapping[str, str]) -> bool:

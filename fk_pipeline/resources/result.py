@@ -15,7 +15,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.session import prepare
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store.logs import DeltaLogs
-from fk_pipeline.store.rows_here import HereTable, Relation, Wanted
+from fk_pipeline.store.rows_here import HereTable, Relation, RowRequest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +62,7 @@ class FkResult(ConfigurableResource[Any]):
         """
         opened = self._opened()
         try:
-            return _local_relation(opened, batch).read(Wanted([output.name for output in opened.spec.outputs]))
+            return _local_relation(opened, batch).read(RowRequest([output.name for output in opened.spec.outputs]))
         except LeftToSpark:
             return self.spark(batch).toArrow()
 
@@ -91,7 +91,7 @@ def _local_relation(opened: Pipeline, batch: int | str | None) -> Relation:
     """
     name = opened.spec.definition.result.name
     if batch is None:
-        return opened.here(name)
+        return opened.relation(name)
     version = _version(opened, _id(batch))
     table = HereTable.of(DeltaLogs(version), f"{opened.spec.home}/{name}", opened.sizes)
     if table is None:

@@ -45,7 +45,7 @@ def current_view(
     """
     rows = CurrentRows.of(reader.spec, side)
     keys, derived = {key: key for key in rows.keys}, [*map(quote, rows.derived)]
-    log = logged(with_content(reader.of_batches(rows.log, s.BATCH), reader.spec, side, evaluator, anew=True))
+    log = logged(with_content(reader.of_batches(rows.log, s.BATCH), reader.spec, side, evaluator, again=True))
     # Values are shown in structs with the names of the tables' columns, by which sensitive ones are masked.
     facts = {_HASH: s.HASH, **({_VALUES: f"STRUCT({', '.join(derived)})"} if derived else {})}
     beside = beside_changelog(reader, rows.name, rows.log_stage, log, keys, facts, [*map(quote, rows.placing)])

@@ -38,14 +38,14 @@ class Rule:
     Attributes:
         name: the expectation that it belongs to.
         broken: SQL condition; null counts as false.
-        found: SQL (STRING): the stored value, for a sample.
+        actual: SQL (STRING): the stored value, for a sample.
         expected: SQL (STRING): the expected value.
         may_be_pending: due work may explain such a row; two rows of one key, for example, are never legal.
     """
 
     name: str
     broken: str
-    found: str
+    actual: str
     expected: str
     may_be_pending: bool = True
 
@@ -214,7 +214,7 @@ def _described(view: View, mask: Callable[[DataFrame], DataFrame]) -> DataFrame:
         excused = PENDING if view.excused is not None and rule.may_be_pending else "FALSE"
         wrong = f"_fk_broken_{i} AND NOT {excused}"
         sample = (
-            f"STRUCT(TO_JSON({view.key}, {AS_SHOWN}) AS key, {rule.found} AS found, "
+            f"STRUCT(TO_JSON({view.key}, {AS_SHOWN}) AS key, {rule.actual} AS found, "
             f"{rule.expected} AS expected, {view.batch} AS batch)"
         )
         rules.append(

@@ -97,7 +97,7 @@ def _made(folder: Path, name: str, inputs: Sequence[QueryInput], doubts: list[st
         file=folder / f"{name}.yaml",
         paths=tuple(place for place, _ in landed),
         written=(*files, folder / f"{name}.yaml", *landing, folder / "dagster.yaml", folder / "README.md"),
-        said=tuple(facts),
+        facts=tuple(facts),
         doubts=tuple(doubts),
         samples=tuple(sample for _, sample in landed),
         to_do=(),

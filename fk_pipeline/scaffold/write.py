@@ -34,7 +34,7 @@ class Made:
         file: the pipeline file.
         paths: the landing folder of each sample, as the pipeline file writes it; without samples those of both sides.
         written: the files and folders, in order.
-        said: the facts about the samples, one sentence each.
+        facts: the facts about the samples, one sentence each.
         doubts: the guesses, one sentence each.
         samples: the samples; empty without any.
         to_do: the steps that the user must do before the pipeline can run; with a key or a foreign key among them,
@@ -45,7 +45,7 @@ class Made:
     file: Path
     paths: tuple[str, ...]
     written: tuple[Path, ...]
-    said: tuple[str, ...]
+    facts: tuple[str, ...]
     doubts: tuple[str, ...]
     samples: tuple[Sample, ...]
     to_do: tuple[str, ...]

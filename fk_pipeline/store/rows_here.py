@@ -38,7 +38,7 @@ _Done = TypeVar("_Done")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowRequest:
     """A query of the rows of a table.
 
     Attributes:
@@ -69,7 +69,7 @@ class Relation(Protocol):
     @property
     def schema(self) -> pa.Schema: ...
 
-    def read(self, query: Wanted) -> pa.Table:
+    def read(self, query: RowRequest) -> pa.Table:
         """Returns rows.
 
         Raises:
@@ -84,7 +84,7 @@ class NoRows:
 
     schema: pa.Schema
 
-    def read(self, query: Wanted) -> pa.Table:
+    def read(self, query: RowRequest) -> pa.Table:
         """Returns no rows."""
         return _none(pa.schema([self.schema.field(name) for name in query.columns]))
 
@@ -100,7 +100,7 @@ class HeldRows:
         """Their columns."""
         return self.rows.schema
 
-    def read(self, query: Wanted) -> pa.Table:
+    def read(self, query: RowRequest) -> pa.Table:
         """Returns some of them."""
         rows = self.rows
         for test in query.where:
@@ -150,7 +150,7 @@ class HereTable:
         """The number of its rows, with those in deletion vectors."""
         return sum(file.rows for file in self.files)
 
-    def parts(self, query: Wanted) -> Iterator[pa.Table]:
+    def parts(self, query: RowRequest) -> Iterator[pa.Table]:
         """Yields rows as `read` returns them, but in the order of the files, and `limit` times more.
 
         Raises:
@@ -159,7 +159,7 @@ class HereTable:
         with leaving_errors():
             yield from _Reading(self, query).parts()
 
-    def read(self, query: Wanted) -> pa.Table:
+    def read(self, query: RowRequest) -> pa.Table:
         """Returns rows.
 
         Raises:
@@ -169,7 +169,7 @@ class HereTable:
             return gathered(_Reading(self, query).parts(), self.schema, query, self.sizes)
 
 
-def gathered(parts: Iterable[pa.Table], schema: pa.Schema, query: Wanted, sizes: Sizes) -> pa.Table:
+def gathered(parts: Iterable[pa.Table], schema: pa.Schema, query: RowRequest, sizes: Sizes) -> pa.Table:
     """Returns the rows of a query from parts whose rows meet its conditions and also have the columns of its order.
 
     Raises:
@@ -195,7 +195,7 @@ def _none(schema: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays([pa.nulls(0, dtype) for dtype in schema.types], schema=schema)
 
 
-def _first(parts: Sequence[pa.Table], query: Wanted) -> pa.Table:
+def _first(parts: Sequence[pa.Table], query: RowRequest) -> pa.Table:
     return ordered(pa.concat_tables(parts), query.order).slice(0, query.limit)
 
 
@@ -213,7 +213,7 @@ class _Reading:
     """A query of a table that is being answered."""
 
     table: HereTable
-    query: Wanted
+    query: RowRequest
 
     def parts(self) -> Iterator[pa.Table]:
         """Yields the rows that meet the conditions, with the columns of their order."""

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from fk_pipeline.store.sizes import MEASURED, Sizes
 
-FEW = {
+FEW_PARTITIONS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
@@ -24,7 +24,7 @@ INTERPRETED = {
 """For few rows: compiling a plan takes longer than interpreting it."""
 
 SMALL = {
-    **FEW,
+    **FEW_PARTITIONS,
     **INTERPRETED,
     "spark.databricks.delta.merge.deletionVectors.persistent": "false",
     "spark.databricks.delta.delete.deletionVectors.persistent": "false",
@@ -92,7 +92,7 @@ def holding(sizes: Sizes) -> dict[str, str]:
 
 def suiting(rows: int, sizes: Sizes = MEASURED, few_of_them: bool = False) -> dict[str, str]:
     """Returns the settings for a query of tables with so many rows, or of few of their rows."""
-    return always(sizes) | (SMALL if rows <= sizes.small_rows else FEW if few_of_them else {})
+    return always(sizes) | (SMALL if rows <= sizes.small_rows else FEW_PARTITIONS if few_of_them else {})
 
 
 _lock = Lock()
@@ -122,7 +122,7 @@ def settings(session: SparkSession, values: Mapping[str, str], *, optional: bool
 
 @contextmanager
 def for_many(session: SparkSession) -> Iterator[None]:
-    """Sets back what `SMALL` and `FEW` set, for the part of a piece of work that reads many rows."""
+    """Sets back what `SMALL` and `FEW_PARTITIONS` set, for the part of a piece of work that reads many rows."""
     name = "spark.sql.shuffle.partitions"
     with _lock:
         before, _ = _held.get((id(session), name), (session.conf.get(name, None), {}))

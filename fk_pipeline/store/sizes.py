@@ -51,7 +51,7 @@ class Sizes:
 
     Attributes:
         small_rows: rows of all tables that a stage reads and writes, up to which `settings.SMALL` is quicker.
-        many_rows: rows of the result that a batch concerns, above which `settings.FEW` partitions are too few.
+        many_rows: rows of the result that a batch concerns, above which `settings.FEW_PARTITIONS` are too few.
         small_bytes: bytes of landing files up to which `settings.SMALL` is quicker, and their rows are brought to the
             driver.
         compressed_bytes: the same limit for compressed files: `driver_rows` of 40 bytes each.

@@ -206,8 +206,8 @@ class TableWriter:
         where = self.batches.predicate(s.BATCH)
         if effect.origin:
             where += f" AND {s.SIDE} = '{effect.origin}'"
-        if effect.kept:
-            where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, effect.kept))})"
+        if effect.retained:
+            where += f" AND {s.BATCH} NOT IN ({', '.join(map(str, effect.retained))})"
         local, within = self._in_driver(rows, table), [Within(s.BATCH, self.batches)]
         if local is None or not self.driver.replace(local, table, where, within, self.info):
             self.warehouse.replace(self._in_one_file_if_few(rows), table, where, self.info)

@@ -130,7 +130,7 @@ def test_what_they_print_is_what_spark_prints(
         assert by_spark.err.splitlines()[0] == "Spark reads it: it is asked for."
     told: list[str] = []
     for there, file in zip(exported[1::2], exported[::2], strict=True):
-        made.pipeline.export_quarantine(there, told=told.append)
+        made.pipeline.export_quarantine(there, notify=told.append)
         assert there.read_bytes() == file.read_bytes()
         assert there.stat().st_mode == file.stat().st_mode
     assert told == ["it is asked for"] * 2

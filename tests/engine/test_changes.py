@@ -10,7 +10,7 @@ import pytest
 from fk_pipeline.arrow_text import json_lines
 from fk_pipeline.errors import LeftToSpark, StateError
 from fk_pipeline.export import json_rows
-from fk_pipeline.store.rows_here import Wanted
+from fk_pipeline.store.rows_here import RowRequest
 
 pytestmark = pytest.mark.spark
 
@@ -23,7 +23,7 @@ def changes_of(made: Any, batch: int, *, here: bool = True) -> list[Change]:
     rows = frame.collect()
     if here:
         found = made.pipeline.changes_here(batch)
-        wanted = Wanted(found.schema.names, order=[("_commit_version", False), ("id", False)])
+        wanted = RowRequest(found.schema.names, order=[("_commit_version", False), ("id", False)])
         assert list(map(repr, map(json.loads, json_lines(found.read(wanted), hexadecimal=True)))) == list(
             map(repr, json_rows(frame))
         )

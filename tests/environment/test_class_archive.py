@@ -115,7 +115,7 @@ def test_there_is_none_without_java_or_where_it_is_not_wanted(tmp_path: Path, mo
     with monkeypatch.context() as patch:
         patch.setenv("FK_CLASS_ARCHIVE", "off")
         assert archive_of("") is None
-        assert doctor.check_classes().found == "not used"
+        assert doctor.check_classes().actual == "not used"
         assert with_class_archive(CONF) == CONF
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # one without an archive of its own classes
     assert archive_options("") == ""
@@ -134,11 +134,11 @@ def test_only_a_driver_here_has_it_and_options_of_the_user_win() -> None:
 
 
 def test_doctor_tells_whether_it_is_there() -> None:
-    assert doctor.check_classes().found == "not there yet: the next session writes it when it ends"
+    assert doctor.check_classes().actual == "not there yet: the next session writes it when it ends"
     archive = archive_of(":".join(str(path) for path in _own_jars()))
     assert archive is not None
     archive.write_bytes(b"made")
-    assert doctor.check_classes().found == str(archive)
+    assert doctor.check_classes().actual == str(archive)
 
 
 def _own_jars() -> list[Path]:

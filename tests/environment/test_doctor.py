@@ -46,7 +46,7 @@ def java_home(tmp_path, monkeypatch):
 
 def assert_failed(check: Check, found: str, fix: str) -> None:
     assert not check.ok
-    assert found in check.found
+    assert found in check.actual
     assert fix in check.fix
     assert check.fix.endswith(".")
 
@@ -77,7 +77,7 @@ def test_a_pipeline_in_s3_that_lacks_nothing_is_told_who_may_write(s3, s3_jars):
         "S3 paths": "ok", "S3 packages": "ok", "S3 JARs": "ok", "S3 writers": "WARNING", "S3 conditional puts": "ok",
     }  # fmt: skip
     writers = checks["S3 writers"]
-    assert "S3SingleDriverLogStore: safe for one driver at a time" in writers.found
+    assert "S3SingleDriverLogStore: safe for one driver at a time" in writers.actual
     assert "spark.delta.logStore.s3a.impl: io.delta.storage.S3DynamoDBLogStore" in writers.fix
     fs, root = filesystem(s3)
     assert fs.find(root) == []
@@ -87,7 +87,7 @@ def test_with_a_log_store_for_many_drivers_several_may_write(s3):
     many = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}
     found = {check.name: check for check in doctor.check_storage(f"{s3}/warehouse", [], many)}
     assert found["S3 writers"].verdict == "ok"
-    assert "several drivers may commit" in found["S3 writers"].found
+    assert "several drivers may commit" in found["S3 writers"].actual
 
 
 def test_a_log_store_that_is_made_for_another_store_is_found(s3):
@@ -119,7 +119,7 @@ def test_missing_jars_for_s3_are_told_with_their_command(tmp_path, monkeypatch, 
 def test_packages_of_the_users_own_must_have_hadoop_aws(packages, ok, s3):
     found = {c.name: c for c in doctor.check_storage(s3, [], {"spark.jars.packages": packages})}["S3 JARs"]
     assert found.ok is ok
-    assert ("without hadoop-aws" in found.found) is not ok
+    assert ("without hadoop-aws" in found.actual) is not ok
 
 
 def test_a_missing_s3fs_is_told(s3, monkeypatch):
@@ -136,7 +136,7 @@ def test_the_scheme_that_spark_does_not_know_is_told(s3):
 def test_other_stores_are_told_to_be_untested(uri):
     [check] = doctor.check_storage(uri, [], {})
     assert check.verdict == "WARNING"
-    assert check.found == "no test covers this store, and there is no lease in it"
+    assert check.actual == "no test covers this store, and there is no lease in it"
 
 
 def test_every_check_has_one_name_and_a_fix_exactly_when_it_failed(tmp_path):
@@ -180,7 +180,7 @@ def test_java_is_judged_by_its_major_version(java_home, text, ok):
     java = java_home(text)
     check = doctor.check_java()
     assert check.ok is ok
-    assert check.found == f"{text.split('version ')[1].split(' 20')[0]} at {java}"
+    assert check.actual == f"{text.split('version ')[1].split(' 20')[0]} at {java}"
     assert check.fix == ("" if ok else "Install a JDK 17 or newer and set JAVA_HOME to it.")
 
 
@@ -205,7 +205,7 @@ def test_spark_connect_needs_neither_java_nor_jars_here(tmp_path, monkeypatch):
     monkeypatch.setenv("FK_SPARK_REMOTE", "sc://spark.example:15002")
     checks = [doctor.check_java(), doctor.check_jars()]
     assert [check.ok for check in checks] == [True, True]
-    assert all("not needed" in check.found for check in checks)
+    assert all("not needed" in check.actual for check in checks)
 
 
 def test_a_cluster_still_needs_java_and_jars_for_the_driver_here(tmp_path, monkeypatch):
@@ -222,7 +222,7 @@ def test_jars_that_the_first_session_will_fetch_are_no_fault_and_say_from_where_
     check = doctor.check_jars()
     assert check.ok
     told = f"the first session fetches them from https://maven.example.com/repository into {tmp_path / 'new'}"
-    assert told in check.found
+    assert told in check.actual
 
 
 def test_missing_jars_that_no_session_could_write_are_found(tmp_path, monkeypatch):
@@ -252,7 +252,7 @@ def test_a_damaged_jar_that_the_next_session_fetches_is_told_and_one_that_it_can
         (tmp_path / jar.file_name).write_bytes(b"not a JAR")
     check = doctor.check_jars()
     assert check.ok
-    assert "delta-storage-4.4.0.jar has another SHA-256: the next session fetches them from " in check.found
+    assert "delta-storage-4.4.0.jar has another SHA-256: the next session fetches them from " in check.actual
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert_failed(doctor.check_jars(), "delta-storage-4.4.0.jar has another SHA-256, and ", "spark.jars.packages")
 
@@ -274,7 +274,7 @@ def test_a_version_that_does_not_fit_is_found(monkeypatch):
 def test_a_version_that_fits_and_was_not_tested_is_told(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.2.1")
     check = doctor.check_version("pyspark")
-    assert (check.verdict, check.found) == ("WARNING", "4.2.1")
+    assert (check.verdict, check.actual) == ("WARNING", "4.2.1")
     assert check.wanted.startswith("4.2.0 (tested), or ")
     assert "pip install 'pyspark==4.2.0'" in check.fix
 
@@ -298,7 +298,7 @@ def test_without_our_own_metadata_the_pins_are_unknown(monkeypatch):
 def test_an_unset_dagster_home_is_allowed_with_a_note():
     check = doctor.check_dagster_home()
     assert check.ok
-    assert check.found.startswith("not set: ")
+    assert check.actual.startswith("not set: ")
 
 
 def test_a_dagster_home_that_works_is_shown(tmp_path, monkeypatch):
@@ -340,7 +340,7 @@ def test_a_warehouse_in_an_object_store_is_left_to_spark(monkeypatch):
     monkeypatch.setattr(os, "access", lambda *_: False)
     for check in (doctor.check_writable("s3a://bucket/fk"), doctor.check_disk("s3a://bucket/fk")):
         assert check.ok
-        assert check.found == "s3a://bucket/fk: a URI, not checked here"
+        assert check.actual == "s3a://bucket/fk: a URI, not checked here"
 
 
 def test_a_file_uri_is_a_folder_like_any_other(tmp_path):
@@ -359,7 +359,7 @@ def test_little_memory_is_found(monkeypatch):
 
 def test_the_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FK_SPARK_REMOTE", raising=False)
-    assert doctor.check_engine().found.startswith("Spark 4.")
+    assert doctor.check_engine().actual.startswith("Spark 4.")
     monkeypatch.setenv("FK_SPARK_REMOTE", "sc://spark:15002/;token=secret")
     monkeypatch.setattr(spark_address, "check_remote", lambda _: "4.2.0")
-    assert doctor.check_engine().found == "a Spark Connect server at sc://spark:15002/, Spark 4.2.0"
+    assert doctor.check_engine().actual == "a Spark Connect server at sc://spark:15002/, Spark 4.2.0"

@@ -139,9 +139,9 @@ def test_the_environment_wins_and_else_a_warm_one_whose_settings_fit(
     choice = choose(environment, settings, [warm], probe)
     assert choice.address == (None if sets is None else warm.address)
     assert choice.settings == (sets or {})
-    assert said in choice.said
-    assert bool(said) == (warm.address in choice.said)
-    assert "\n" not in choice.said
+    assert said in choice.notice
+    assert bool(said) == (warm.address in choice.notice)
+    assert "\n" not in choice.notice
     assert usable(environment) == ([warm] if said else [])
 
 
@@ -152,7 +152,7 @@ def test_what_is_not_certainly_our_running_server_is_not_used(warm: WarmSpark, s
 
         choice = choose({}, SETTINGS, [replace(warm, **changed)], never)
         assert choice.address is None
-        assert choice.said.startswith(
+        assert choice.notice.startswith(
             f"Spark starts in this process; the warm one at {warm.address} is not used: {reason}"
         )
 
@@ -168,16 +168,16 @@ def test_what_is_not_certainly_our_running_server_is_not_used(warm: WarmSpark, s
     assert not usable({})
     [dead] = warm_sparks()
     choice = choose({}, SETTINGS, [dead], answer)
-    assert "it has ended, 'fk-pipeline spark start' starts it again" in choice.said
+    assert "it has ended, 'fk-pipeline spark start' starts it again" in choice.notice
     assert (warm_sparks(), choose({}, SETTINGS, warm_sparks(), answer).said) == ([], ""), "it is said once"
 
 
 def test_the_doctor_tells_of_it(warm: WarmSpark, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FK_SPARK_REMOTE", "SPARK_MASTER"):
         monkeypatch.delenv(name, raising=False)
-    assert check_engine().found.endswith(f", or the warm one at {warm.address} where its settings fit")
+    assert check_engine().actual.endswith(f", or the warm one at {warm.address} where its settings fit")
     monkeypatch.setenv("FK_SPARK_REMOTE", "none")
-    assert check_engine().found.endswith(", in this process")
+    assert check_engine().actual.endswith(", in this process")
 
 
 def test_of_several_the_first_that_fits_is_used(warm: WarmSpark) -> None:

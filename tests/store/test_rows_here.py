@@ -23,7 +23,7 @@ from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.export import json_rows, texts, write
 from fk_pipeline.spec import quote
 from fk_pipeline.store.logs import DeltaLogs
-from fk_pipeline.store.rows_here import HereTable, Wanted
+from fk_pipeline.store.rows_here import HereTable, RowRequest
 from fk_pipeline.store.settings import file_settings, settings
 from fk_pipeline.store.sizes import MEASURED
 
@@ -83,7 +83,7 @@ def by_spark(spark: SparkSession, path: str) -> DataFrame:
 
 def test_every_type_is_written_as_spark_writes_it(stored: str, spark: SparkSession, tmp_path: Path) -> None:
     rows, frame = here(stored), by_spark(spark, stored).orderBy("id")
-    found = rows.read(Wanted(frame.columns, order=[("id", False)]))
+    found = rows.read(RowRequest(frame.columns, order=[("id", False)]))
     shown = [json.loads(line) for line in json_lines(found, hexadecimal=True)]
     assert list(map(repr, shown)) == list(map(repr, json_rows(frame)))
     write(frame, tmp_path / "of_spark.jsonl")
@@ -96,7 +96,7 @@ def test_every_type_is_written_as_spark_writes_it(stored: str, spark: SparkSessi
 
 def test_every_type_is_hashed_as_spark_hashes_it(stored: str, spark: SparkSession) -> None:
     frame = by_spark(spark, stored).orderBy("id")
-    found = here(stored).read(Wanted(frame.columns, order=[("id", False)]))
+    found = here(stored).read(RowRequest(frame.columns, order=[("id", False)]))
     for names in (frame.columns, ["ts", "id"], ["fl", "do"], ["bn"]):
         fields = [(field.name, field.dataType) for field in frame.schema if field.name in names]
         told = [bytes(row[0]) for row in frame.select(F.expr(row_hash(fields))).collect()]
@@ -130,7 +130,7 @@ def test_conditions_choose_the_rows_that_spark_chooses(stored: str, spark: Spark
     kinds = {field.name: field.type for field in table.schema}
     told = frame.select("id", F.array(*[F.expr(text) for text in CONDITIONS]).alias("met")).collect()
     for i, text in enumerate(CONDITIONS):
-        found = table.read(Wanted(["id"], [parsed(text, kinds)]))["id"].to_pylist()
+        found = table.read(RowRequest(["id"], [parsed(text, kinds)]))["id"].to_pylist()
         assert sorted(found) == sorted(row["id"] for row in told if row["met"][i]), text
 
 
@@ -154,9 +154,9 @@ def test_rows_have_the_order_of_spark(stored: str, spark: SparkSession) -> None:
         for descends in (False, True):
             order = [F.desc(column) if descends else F.asc(column), F.asc("id")]
             told = [row["id"] for row in frame.select("id", column).orderBy(*order).select("id").collect()]
-            wanted = Wanted(["id"], order=[(column, descends), ("id", False)])
+            wanted = RowRequest(["id"], order=[(column, descends), ("id", False)])
             assert table.read(wanted)["id"].to_pylist() == told, (column, descends)
-            assert table.read(Wanted(["id"], order=wanted.order, limit=2))["id"].to_pylist() == told[:2]
+            assert table.read(RowRequest(["id"], order=wanted.order, limit=2))["id"].to_pylist() == told[:2]
 
 
 @pytest.fixture(scope="module")
@@ -186,26 +186,26 @@ def test_rows_in_deletion_vectors_are_left_out_of_every_row_group(
     table = here(large)
     where = [parsed(text, {field.name: field.type for field in table.schema})]
     expected = [i for i in range(40_000) if i % 3 != 1 and meets(i)]
-    rows = table.read(Wanted(["id", "k"], where))
+    rows = table.read(RowRequest(["id", "k"], where))
     assert sorted(rows["id"].to_pylist()) == expected
     assert [int(k[1:]) for k in rows["k"].to_pylist()] == [i % 1000 for i in rows["id"].to_pylist()]
-    few = table.read(Wanted(["id"], where, limit=3))["id"].to_pylist()
+    few = table.read(RowRequest(["id"], where, limit=3))["id"].to_pylist()
     assert len(few) == min(3, len(expected))
     assert {*few} <= {*expected}
-    assert table.read(Wanted(["id"], where, [("id", True)], 5))["id"].to_pylist() == expected[:-6:-1]
+    assert table.read(RowRequest(["id"], where, [("id", True)], 5))["id"].to_pylist() == expected[:-6:-1]
 
 
 def test_few_rows_are_read_of_a_large_table_and_too_many_are_left_to_spark(large: str) -> None:
     sizes = replace(MEASURED, scanned_here=1, found_bytes=10_000)
     table = HereTable.of(DeltaLogs(), large, sizes)
     assert table is not None
-    assert len(table.read(Wanted(["id"], limit=100))) == 100
+    assert len(table.read(RowRequest(["id"], limit=100))) == 100
     with pytest.raises(LeftToSpark, match="has 40,000 rows"):
-        table.read(Wanted(["id"]))
+        table.read(RowRequest(["id"]))
     table = HereTable.of(DeltaLogs(), large, replace(sizes, scanned_here=2**30))
     assert table is not None
     with pytest.raises(LeftToSpark, match="megabytes"):
-        table.read(Wanted(["id"]))
+        table.read(RowRequest(["id"]))
 
 
 def test_a_file_that_is_not_the_one_of_the_log_and_times_of_96_bits_are_left_to_spark(
@@ -215,9 +215,9 @@ def test_a_file_that_is_not_the_one_of_the_log_and_times_of_96_bits_are_left_to_
     with settings(spark, {"spark.sql.parquet.outputTimestampType": "INT96"}):
         spark.sql("SELECT 1 AS id, TIMESTAMP'0001-01-01 00:00:00' AS ts").write.format("delta").save(path)
     table = here(path)
-    assert table.read(Wanted(["id"])).to_pylist() == [{"id": 1}]
+    assert table.read(RowRequest(["id"])).to_pylist() == [{"id": 1}]
     with pytest.raises(LeftToSpark, match="times"):
-        table.read(Wanted(["ts"]))
+        table.read(RowRequest(["ts"]))
     [file] = Path(path).glob("*.parquet")
     file.write_bytes(file.read_bytes() + b"x")
     with pytest.raises(LeftToSpark, match="log"):
@@ -246,13 +246,13 @@ def test_a_text_that_is_not_utf_8_is_left_to_spark(spark: SparkSession, tmp_path
     spark.sql("SELECT CAST(X'80' AS STRING) AS st, 1 AS id").write.format("delta").save(path)
     table = here(path)
     kinds = {field.name: field.type for field in table.schema}
-    assert table.read(Wanted(["id"])).to_pylist() == [{"id": 1}]
-    rows = table.read(Wanted(["st"], [parsed("id = 1", kinds)]))
+    assert table.read(RowRequest(["id"])).to_pylist() == [{"id": 1}]
+    rows = table.read(RowRequest(["st"], [parsed("id = 1", kinds)]))
     for write_as in (json_lines, csv_rows):
         with pytest.raises(LeftToSpark, match="UTF-8"):
             list(write_as(rows))
     with pytest.raises(LeftToSpark):
-        table.read(Wanted(["id"], [parsed("st LIKE '_'", kinds)]))
+        table.read(RowRequest(["id"], [parsed("st LIKE '_'", kinds)]))
 
 
 def test_texts_have_what_json_needs() -> None:
@@ -268,8 +268,8 @@ def test_a_table_in_s3_is_read_too(s3: str) -> None:
     write_deltalake(path, rows, storage_options=storage.delta_options(path))
     table = here(path)
     where = [parsed("id > 97 AND at < '1970-01-02'", {field.name: field.type for field in table.schema})]
-    assert table.read(Wanted(["id"], where, [("id", True)])).to_pylist() == [{"id": 99}, {"id": 98}]
-    assert len(table.read(Wanted(["at"], limit=3))) == 3
+    assert table.read(RowRequest(["id"], where, [("id", True)])).to_pylist() == [{"id": 99}, {"id": 98}]
+    assert len(table.read(RowRequest(["at"], limit=3))) == 3
 
 
 def test_a_column_that_came_later_is_null_in_older_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -280,7 +280,7 @@ def test_a_column_that_came_later_is_null_in_older_files(spark: SparkSession, tm
     spark.sql(f"INSERT INTO delta.`{path}` VALUES ('x', 2, 'a')")
     table = here(path)
     kinds = {field.name: field.type for field in table.schema}
-    rows = table.read(Wanted(["later", "id", "st"], order=[("id", False)])).to_pylist()
+    rows = table.read(RowRequest(["later", "id", "st"], order=[("id", False)])).to_pylist()
     assert rows == [{"later": None, "id": 1, "st": "A"}, {"later": "x", "id": 2, "st": "a"}]
-    assert table.read(Wanted(["id"], [parsed("later IS NULL", kinds)])).to_pylist() == [{"id": 1}]
-    assert table.read(Wanted(["later"], [parsed("st > 'A'", kinds)])).to_pylist() == [{"later": "x"}]
+    assert table.read(RowRequest(["id"], [parsed("later IS NULL", kinds)])).to_pylist() == [{"id": 1}]
+    assert table.read(RowRequest(["later"], [parsed("st > 'A'", kinds)])).to_pylist() == [{"later": "x"}]

@@ -139,7 +139,7 @@ class _Choosing:
         """Returns whether few rows changed, and WHERE may leave out many of the anchors that should be touched."""
         is_small = sum(self._changed_by_logs.values()) <= self.refresh.read.limits.in_driver
         is_filtered = any(part.filters_of(alias) for part in self.refresh.block.parts for alias in part.aliases)
-        return is_small and is_filtered and not (self.decision is not None and self.decision.numbers.alone)
+        return is_small and is_filtered and not (self.decision is not None and self.decision.numbers.single_group)
 
     @property
     def _changed(self) -> dict[str, int]:

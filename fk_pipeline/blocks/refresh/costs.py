@@ -66,7 +66,7 @@ class Numbers:
         again: about how many joined rows are in the groups or partitions that a refresh computes from all their rows.
         stored: rows of its own table.
         changed: changed rows of the tables of its FROM.
-        alone: whether all rows are one such group or partition.
+        single_group: whether all rows are one such group or partition.
         passed: rows of the anchor that a refresh looks at because a condition moved (`Moving`), once they are found.
     """
 
@@ -75,7 +75,7 @@ class Numbers:
     again: int
     stored: int
     changed: int = 0
-    alone: bool = False
+    single_group: bool = False
     passed: int = 0
 
 
@@ -242,7 +242,7 @@ def decide(numbers: Numbers, earlier: Sequence[Run], *, may_be_whole: bool = Tru
     touch = f"{numbers.changed:,} changed rows{passed} touch about {most:,}"
     if not may_be_whole:
         return Decision(Way.REFRESH, f"{touch}, and refresh is incremental", refresh, numbers)
-    if numbers.alone and numbers.touched:
+    if numbers.single_group and numbers.touched:
         return Decision(Way.WHOLE, f"{numbers.changed:,} rows changed, and all rows make one group", whole, numbers)
     if most <= ALWAYS_FEW:
         return Decision(Way.REFRESH, touch, refresh, numbers)

@@ -103,7 +103,7 @@ class _Ahead:
         """
         if all(part.moving is None for part in block.parts):
             return None
-        return ", ".join(f"{name} {text}" for name, text in loaded(self.spec.definition.standing)(facts).items())
+        return ", ".join(f"{name} {text}" for name, text in loaded(self.spec.definition.stands_for)(facts).items())
 
     def _facts(self, name: str) -> dict[str, Any]:
         path = f"{self.spec.home}/{name}"

@@ -143,7 +143,7 @@ AGGREGATE = Kind(
         tolerance=1e-9,
         inexact=f"{_PACKAGE}.proof:inexact",
         says="the groups of the table",
-        anew="grouped anew",
+        recomputed="grouped anew",
     ),
     suites=f"{_PACKAGE}.suites:AGGREGATE_SUITES",
     explain=f"{_PACKAGE}.story:explain",

@@ -40,7 +40,7 @@ from fk_pipeline.kinds.foreign_key.spec import BY_BATCH, VALIDITY, ForeignKeySpe
 from fk_pipeline.kinds.foreign_key.story import Version
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.rows_here import Relation, Wanted
+from fk_pipeline.store.rows_here import Relation, RowRequest
 
 MOST_REFERRING = 10_000
 """The largest number of left rows that refer to a right row whose story is made in this process."""
@@ -110,9 +110,11 @@ class RightHere:
         _, self.log = _log(self._table(k.RIGHT_CHANGELOG), spec, Side.RIGHT, AllTests(tuple(tests)))
         in_state = under(tests, k.fk)
         pks = k.pk_names(spec)
-        referring = self._table(k.SUBSCRIPTION_STORE).read(Wanted(pks, [*in_state, NotTest(NullTest(s.HASH))]))
+        referring = self._table(k.SUBSCRIPTION_STORE).read(RowRequest(pks, [*in_state, NotTest(NullTest(s.HASH))]))
         matched = [NotTest(NullTest(pks[0])), NotTest(NullTest(s.RIGHT_HASH))]
-        joined = self._table(k.RESOLVED_JOIN).read(Wanted(pks, [*in_state, *matched], [(name, False) for name in pks]))
+        joined = self._table(k.RESOLVED_JOIN).read(
+            RowRequest(pks, [*in_state, *matched], [(name, False) for name in pks])
+        )
         self.referring, self.joined = len(referring), len(joined)
         self.example = next(iter(json_of(joined.slice(0, 1))), None)
         unmatched = [*in_state, NullTest(pks[0])]
@@ -178,7 +180,7 @@ def _log(table: Relation, spec: ForeignKeySpec, side: Side, has_key: RowTest | N
     where = NullTest(first) if has_key is None else AnyTest((has_key, NullTest(first)))
     columns = [*VERSION_COLUMNS, s.HASH, *(c.name for c in declared.columns)]
     columns += [] if declared.valid_from is None else [s.VALID_FROM]
-    rows = _with_derived(in_source_order(table.read(Wanted(columns, [where])), declared), spec, side)
+    rows = _with_derived(in_source_order(table.read(RowRequest(columns, [where])), declared), spec, side)
     as_json, digests = json_of(rows), _contents(rows, spec, side)
     keeps_versions = side == Side.RIGHT and spec.as_of is not None  # then a deletion is a version, and has a hash
     for row, digest in zip(as_json, digests, strict=True):
@@ -251,10 +253,10 @@ def _quarantined(table: Relation, keys: Mapping[str, JsonRow | None]) -> list[Js
         LeftToSpark: there are pairs of rows, which Spark reads; or a line has rare letters.
     """
     of_pairs = is_value(s.SIDE, OF_PAIRS, pa.string())
-    if len(table.read(Wanted([s.SIDE], [of_pairs], limit=1))):
+    if len(table.read(RowRequest([s.SIDE], [of_pairs], limit=1))):
         raise LeftToSpark("pairs of rows are in the quarantine, which Spark reads")
     order = [(name, True) for name in (s.BATCH, s.FILE, s.LINE)]
-    records = table.read(Wanted([*RECORD, s.RAW], order=order))
+    records = table.read(RowRequest([*RECORD, s.RAW], order=order))
     sides, raws = records[s.SIDE].to_pylist(), records[s.RAW].to_pylist()
     named = [
         i

@@ -18,7 +18,7 @@ from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.spec.keys import parse_key
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.rows_here import Wanted
+from fk_pipeline.store.rows_here import RowRequest
 
 
 def seen_here(
@@ -44,13 +44,13 @@ def seen_here(
     referring = [*under(tests, k.fk), alive]
     subscriptions = table(k.SUBSCRIPTION_STORE)
     if since is None:
-        exists = len(rights.read(Wanted([s.HASH], living, limit=1))) > 0
-        return key, exists, len(subscriptions.read(Wanted([s.HASH], referring)))
+        exists = len(rights.read(RowRequest([s.HASH], living, limit=1))) > 0
+        return key, exists, len(subscriptions.read(RowRequest([s.HASH], referring)))
     if ledger.folds.horizon(Stage.RIGHT_TABLE) is not None:
         raise LeftToSpark("what is told of times that are history, Spark knows")
     at = _number(since, rights.schema.field(s.VALID_FROM).type)
     begins, times = (
-        as_numbers(rows.read(Wanted([name], where)))[name].to_pylist()
+        as_numbers(rows.read(RowRequest([name], where)))[name].to_pylist()
         for rows, name, where in ((rights, s.VALID_FROM, living), (subscriptions, k.AS_OF, referring))
     )
     following = min((begin for begin in begins if begin > at), default=None)

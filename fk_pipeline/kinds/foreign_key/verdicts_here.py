@@ -16,7 +16,7 @@ from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.verdicts import decided_batches
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.rows_here import HereTable, Relation, Wanted, gathered, leaving_errors
+from fk_pipeline.store.rows_here import HereTable, Relation, RowRequest, gathered, leaving_errors
 
 
 def verdicts(table: Callable[[str], HereTable | None], ledger: Ledger, spec: ForeignKeySpec) -> Relation | None:
@@ -67,7 +67,7 @@ class EveryVerdict:
         """The columns of the stored verdicts."""
         return self.stored.schema
 
-    def read(self, request: Wanted) -> pa.Table:
+    def read(self, request: RowRequest) -> pa.Table:
         """Returns verdicts.
 
         Raises:
@@ -76,9 +76,11 @@ class EveryVerdict:
         with leaving_errors():
             return gathered(self._parts(request), self.schema, request, self.stored.sizes)
 
-    def _parts(self, request: Wanted) -> Iterator[pa.Table]:
+    def _parts(self, request: RowRequest) -> Iterator[pa.Table]:
         yield from self.stored.parts(request)
-        known = self.stored.read(Wanted(self.keys, [test for test in request.where if test.columns <= {*self.keys}]))
+        known = self.stored.read(
+            RowRequest(self.keys, [test for test in request.where if test.columns <= {*self.keys}])
+        )
         of_verdicts = [test for test in request.where if k.VERDICT in test.columns]
         rows = replace(
             request,

@@ -90,13 +90,13 @@ class QueryStory(Story):
     """What is known of the rows of the result with some values.
 
     Attributes:
-        asked: the values.
+        key: the values.
         rows: the rows with them, the first few.
         missing: if there is none, the steps of the query and the number of rows that are left after each.
         due: the due batches per stage.
     """
 
-    asked: dict[str, str]
+    key: dict[str, str]
     rows: tuple[RowStory, ...]
     missing: tuple[tuple[str, str, int], ...] = ()
     due: dict[str, list[int]] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class QueryStory(Story):
     @property
     def heading(self) -> str:
         """The name of the row."""
-        return f"Row {','.join(f'{name}={value}' for name, value in self.asked.items())}"
+        return f"Row {','.join(f'{name}={value}' for name, value in self.key.items())}"
 
     def events(self) -> list[StoryEvent]:
         """Returns the rows that the result is made of, in the order of the query."""

@@ -89,7 +89,7 @@ def meaning(column: str, _: str) -> str | None:
     return _MEANING.get(column)
 
 
-def standing(facts: Mapping[str, Any]) -> dict[str, str]:
+def stands_for(facts: Mapping[str, Any]) -> dict[str, str]:
     """Returns, per input, the version that the result stands for, as text."""
     stands = standing_for(facts)
     return {name: ", ".join(shown_version(of, version) for of, version in some) for name, some in stands.items()}

@@ -72,7 +72,7 @@ TABLE = Kind(
         pending=f"{_PACKAGE}.proof:pending",
         counted=f"{_PACKAGE}.proof:counted",
         says="the last writer of every key",
-        anew="found anew",
+        recomputed="found anew",
     ),
     suites=f"{_PACKAGE}.rules:TABLE_SUITES",
     explain=f"{_PACKAGE}.story:explain",

@@ -20,7 +20,7 @@ from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
-from fk_pipeline.store.rows_here import Relation, Wanted
+from fk_pipeline.store.rows_here import Relation, RowRequest
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def explain_here(table: Callable[[str], Relation], spec: TableSpec, ledger: Ledg
     own, truncates = AllTests(tuple(tests)), NullTest(spec.input.key_columns[0].name)
     logged = versions_here(log, spec.input, [AnyTest((own, truncates))])
     columns = [s.BATCH, *(column.name for column in spec.input.columns)]
-    return _story(spec, ledger, key, logged, json_of(result.read(Wanted(columns, [own]))))
+    return _story(spec, ledger, key, logged, json_of(result.read(RowRequest(columns, [own]))))
 
 
 def _story(spec: TableSpec, ledger: Ledger, key: JsonRow, logged: list[JsonRow], stored: list[JsonRow]) -> KeyStory:

@@ -23,7 +23,7 @@ def time_text(ticks: int, dtype: str) -> str:
         return f"{ticks} microseconds since 1970"
 
 
-def standing(metadata: Mapping[str, Any]) -> dict[str, str]:
+def stands_for(metadata: Mapping[str, Any]) -> dict[str, str]:
     """Returns what the result stands for, by the metadata of its last commit: clock and open rows, if it has them."""
     if CLOCK not in metadata:
         return {}

@@ -20,7 +20,7 @@ from fk_pipeline.kinds.window.kind import TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.spans import Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.rows_here import Relation, Wanted
+from fk_pipeline.store.rows_here import Relation, RowRequest
 
 _LIVES = NotTest(NullTest(s.HASH))
 
@@ -40,13 +40,13 @@ def evidence_here(table: Tables, spec: WindowSpec, side: Side, key: Mapping[str,
     spans = Spans.of(spec, "BIGINT" if pa.types.is_integer(time) else "TIMESTAMP")
     log, others = table(k.LOG_OF[k.source(spec, side)]), table(k.table_of(spec, other))
     tests, shown_key = typed_key(key, spec.side(side), log.schema)
-    rows = table(k.table_of(spec, side)).read(Wanted([*STATE_COLUMNS, *on_columns(spec)], tests)).slice(0, 1)
+    rows = table(k.table_of(spec, side)).read(RowRequest([*STATE_COLUMNS, *on_columns(spec)], tests)).slice(0, 1)
     own = next(iter(_state(rows.select([*STATE_COLUMNS]))), None)
     at = lives_at(own)
     matching = None if at is None else _matching(rows.select(on_columns(spec)), at, others, spans.around(side))
     names, parts = [c.name for c in spec.side(other).key_columns], k.parts(spec, other)
     of_row = under(tests, lambda name: k.part(side, name))
-    result = table(WindowStage.RESOLVED_JOIN).read(Wanted([s.BATCH, *parts], of_row))
+    result = table(WindowStage.RESOLVED_JOIN).read(RowRequest([s.BATCH, *parts], of_row))
     return RowEvidence(
         spec=spec,
         side=side,
@@ -69,7 +69,7 @@ def _state(rows: pa.Table) -> list[JsonRow]:
 
 def _rows_where(state: Relation, test: RowTest | None, keys: Sequence[str]) -> list[JsonRow]:
     """Returns the rows of a table that meet a condition; None: none does."""
-    return [] if test is None else _state(state.read(Wanted([*keys, *STATE_COLUMNS], [test])))
+    return [] if test is None else _state(state.read(RowRequest([*keys, *STATE_COLUMNS], [test])))
 
 
 def _matching(on: pa.Table, at: int, others: Relation, around: tuple[int, int]) -> RowTest | None:
@@ -97,7 +97,7 @@ def _matching(on: pa.Table, at: int, others: Relation, around: tuple[int, int]) 
 
 def _greatest(table: Tables, spec: WindowSpec) -> dict[int, int]:
     """Returns per batch the greatest time of the living rows that it owns."""
-    living = Wanted([s.OWNER, TIME], [_LIVES, NotTest(NullTest(TIME))])
+    living = RowRequest([s.OWNER, TIME], [_LIVES, NotTest(NullTest(TIME))])
     rows = pa.concat_tables(
         [as_numbers(table(k.STATE_OF[side]).read(living)) for side in k.sources(spec)], promote_options="default"
     )

@@ -45,7 +45,7 @@ def right_views(reader: CheckReader, evaluator: Evaluator) -> list[View]:
 def _state(reader: CheckReader, evaluator: Evaluator, side: Side, name: str, log_name: str, one: str) -> View:
     spec = reader.spec
     keys = {c.name: c.name for c in spec.side(side).key_columns}
-    log = with_content(reader.of_batches(log_name, s.BATCH), spec, side, evaluator, anew=True)
+    log = with_content(reader.of_batches(log_name, s.BATCH), spec, side, evaluator, again=True)
     rows = beside_changelog(reader, name, name, log, keys, {"_fk_log_hash": s.HASH}, [])
     rules = (
         *version_rules(one, reader.batches, reader.ledger.folds.of(name)),

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from fk_pipeline.blocks import changelog
 from fk_pipeline.blocks.times import FARTHEST
 from fk_pipeline.errors import PipelineFileError, UsageError
-from fk_pipeline.kinds.window.clock import standing
+from fk_pipeline.kinds.window.clock import stands_for
 from fk_pipeline.kinds.window.topology import topology
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
@@ -264,7 +264,7 @@ def late_match(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) ->
 @pytest.mark.spark
 def test_the_result_tells_its_clock_and_how_many_rows_are_open(late_match: Pipeline) -> None:
     path = f"{late_match.spec.home}/resolved_join"
-    found = standing(row_metadata(path, DeltaTable(path).version()))
+    found = stands_for(row_metadata(path, DeltaTable(path).version()))
     assert found == {"clock": "30", "open rows": "3"}  # left from 26 on, right from 27 on
 
 

@@ -35,7 +35,7 @@ def subscription_store_views(reader: CheckReader, evaluator: Evaluator) -> list[
     facts = {"_fk_log_hash": s.HASH, "_fk_log_fk": f"STRUCT({', '.join(map(quote, to))})"}
     previous = [k.previous_fk(c.name) for c in spec.right.key_columns]
     columns = [*map(quote, [*to, *previous]), s.SEEN_BEFORE, k.INSTRUCTION]
-    log = with_content(log, spec, Side.LEFT, evaluator, anew=True)
+    log = with_content(log, spec, Side.LEFT, evaluator, again=True)
     rows = beside_changelog(reader, k.SUBSCRIPTION_STORE, Stage.LEFT_CHANGELOG, log, keys, facts, columns)
     place = in_batch(s.OWNER)
     same_fk = " AND ".join(f"{quote(name)} <=> _fk_log_fk.{quote(name)}" for name in to)

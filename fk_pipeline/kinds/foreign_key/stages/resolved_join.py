@@ -20,7 +20,7 @@ from fk_pipeline.identity import ALONE_QUARANTINED, APPLIED, INSERTED, Side
 from fk_pipeline.kinds.foreign_key import alone
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.kind import ALONE, NOT_ALONE, REFUSED, Stage
+from fk_pipeline.kinds.foreign_key.kind import LEFT_UNMATCHED, NO_LONGER_UNMATCHED, REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.rights import answering, validity
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.stages.reading import UPSTREAM, ends_of, never_rewritten, unchanged_since
@@ -118,7 +118,7 @@ def _unmatched_counts(unmatched: RowSet | None) -> Counts:
     for batch, groups in unmatched.counts(s.BATCH, s.DELETED, *([FAILED] if isolating else [])).items():
         counts = by_batch.setdefault(batch, {})
         for (gone, *reason), number in groups.items():
-            name = ALONE_QUARANTINED if any(reason) else NOT_ALONE if gone else ALONE
+            name = ALONE_QUARANTINED if any(reason) else NO_LONGER_UNMATCHED if gone else LEFT_UNMATCHED
             counts[name] = counts.get(name, 0) + number
     return by_batch
 
