@@ -227,12 +227,13 @@ class Kind:
             empty: every pipeline does.
         views: per table of which not all rows are stored, reference to a function of reader, ledger and pipeline that
             returns all its rows.
-        views_here: per such table, reference to a function that returns the same without Spark
-            (`store.rows_here.Relation`), of a function that opens a table, ledger and pipeline; None if it has no rows.
-        explain_here: reference to a function as `explain` that needs no Spark: in place of the reader it has a function
-            from the name of a table to its stored rows (`store.rows_here.Relation`). It raises `LeftToSpark` where it
-            is not certain that Spark tells the same; empty: Spark tells every story.
-        impact_here: such a function as `impact`.
+        views_in_process: per such table, reference to a function that returns the same without Spark
+            (`store.rows_in_process.Relation`), of a function that opens a table, ledger and pipeline; None if it has no
+            rows.
+        explain_in_process: reference to a function as `explain` that needs no Spark: in place of the reader it has a
+            function from the name of a table to its stored rows (`store.rows_in_process.Relation`). It raises
+            `LeftToSpark` where it is not certain that Spark tells the same; empty: Spark tells every story.
+        impact_in_process: such a function as `impact`.
     """
 
     name: str
@@ -261,9 +262,9 @@ class Kind:
     forecast_of: str = ""
     closing: str = ""
     views: Mapping[str, str] = field(default_factory=dict)
-    views_here: Mapping[str, str] = field(default_factory=dict)
-    explain_here: str = ""
-    impact_here: str = ""
+    views_in_process: Mapping[str, str] = field(default_factory=dict)
+    explain_in_process: str = ""
+    impact_in_process: str = ""
     named_inputs: bool = False
 
     @cached_property

@@ -52,7 +52,9 @@ def whole_file(file: Path, endings: Sequence[str], *, private: bool) -> Iterator
         part.unlink(missing_ok=True)
 
 
-def write_here(rows: pa.Table, file: Path, endings: Sequence[str] = EXPORT_ENDINGS, *, private: bool = False) -> int:
+def write_in_process(
+    rows: pa.Table, file: Path, endings: Sequence[str] = EXPORT_ENDINGS, *, private: bool = False
+) -> int:
     """Writes rows in Arrow as `export.write` does; returns their number.
 
     Raises:

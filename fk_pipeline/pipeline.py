@@ -88,7 +88,7 @@ class Pipeline(ReadablePipeline):
             The batches.
         """
         from fk_pipeline.quarantine import reopen_quarantined
-        from fk_pipeline.quarantine_here import refuse_no_origin
+        from fk_pipeline.quarantine_in_process import refuse_no_origin
 
         refuse_no_origin(self.spec, side)
         self.check_fingerprints()

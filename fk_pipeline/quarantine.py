@@ -19,7 +19,7 @@ from fk_pipeline.engine.runner import Runner
 from fk_pipeline.engine.withdrawal import refuse_folded
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import OF_PAIRS, QUARANTINING, BatchId, BatchRange, LandedFile, Side
-from fk_pipeline.quarantine_here import EDITED_ENDINGS
+from fk_pipeline.quarantine_in_process import EDITED_ENDINGS
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s

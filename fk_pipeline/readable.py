@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from fk_pipeline.blocks.story import Story
-    from fk_pipeline.store.rows_here import Relation
+    from fk_pipeline.store.rows_in_process import Relation
     from fk_pipeline.verify.inputs.report import InputsReport
     from fk_pipeline.verify.report import VerifyReport
 
@@ -76,13 +76,13 @@ class ReadablePipeline(OpenPipeline):
         self.refuse_unfinished()
         return changes(self.runner, batch)
 
-    def changes_here(self, batch: int) -> Relation:
+    def changes_in_process(self, batch: int) -> Relation:
         """Returns what `changes` returns, read in this process; needs no Spark.
 
         Raises:
             LeftToSpark: only Spark can read them.
         """
-        from fk_pipeline.feed_here import changes
+        from fk_pipeline.feed_in_process import changes
 
         self.check_fingerprints()
         self.refuse_never_run()
@@ -97,7 +97,7 @@ class ReadablePipeline(OpenPipeline):
             notify: is called with the reason if Spark has to read the result.
         """
         from fk_pipeline.export import export
-        from fk_pipeline.export_files import EXPORT_ENDINGS, check_ending, write_here
+        from fk_pipeline.export_files import EXPORT_ENDINGS, check_ending, write_in_process
         from fk_pipeline.privacy import concealing
         from fk_pipeline.reads import result_in_order
 
@@ -107,7 +107,7 @@ class ReadablePipeline(OpenPipeline):
         private = self.spec.has_sensitive
         with concealing(self.spec):
             return or_by_spark(
-                lambda: write_here(result_in_order(self.relation(name), self.spec), target, private=private),
+                lambda: write_in_process(result_in_order(self.relation(name), self.spec), target, private=private),
                 lambda: export(self.table(name), self.spec, target),
                 notify,
             )
@@ -164,7 +164,7 @@ class ReadablePipeline(OpenPipeline):
             notify: is called with the reason if Spark has to tell it.
         """
         kind = self.spec.definition
-        story: Story = _answer(self, kind.explain_here, kind.explain, notify, key)
+        story: Story = _answer(self, kind.explain_in_process, kind.explain, notify, key)
         return story
 
     def impact(
@@ -198,25 +198,27 @@ class ReadablePipeline(OpenPipeline):
         elif side not in (None, Side.RIGHT):
             why = "only a query has inputs to choose from"
             raise UsageError(f"--input {side}: {why}", where=str(self.spec.file), fix="leave it out")
-        impact: AnyImpact = _answer(self, kind.impact_here, kind.impact, notify, *args)
+        impact: AnyImpact = _answer(self, kind.impact_in_process, kind.impact, notify, *args)
         return impact
 
     def quarantined(self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None) -> DataFrame:
         """Returns records of the quarantine, all or some: see `fk_pipeline.quarantine.quarantined_records`."""
         from fk_pipeline.quarantine import quarantined_records
-        from fk_pipeline.quarantine_here import refuse_no_origin
+        from fk_pipeline.quarantine_in_process import refuse_no_origin
 
         refuse_no_origin(self.spec, side)
         self.refuse_unfinished()
         return quarantined_records(self.runner, ranges_of(batches, "--batch") or (), side)
 
-    def quarantined_here(self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None) -> pa.Table:
+    def quarantined_in_process(
+        self, batches: str | Sequence[BatchRange] | None = None, side: str | None = None
+    ) -> pa.Table:
         """Returns records of the quarantine as `quarantined` does, in Arrow; needs no Spark.
 
         Raises:
             LeftToSpark: only Spark can read them.
         """
-        from fk_pipeline.quarantine_here import quarantined_records, refuse_no_origin
+        from fk_pipeline.quarantine_in_process import quarantined_records, refuse_no_origin
         from fk_pipeline.store.schemas import QUARANTINE
 
         ranges = ranges_of(batches, "--batch") or ()
@@ -241,13 +243,13 @@ class ReadablePipeline(OpenPipeline):
             notify: is called with the reason if Spark has to read the records.
         """
         from fk_pipeline.export import write
-        from fk_pipeline.export_files import check_ending, write_here
-        from fk_pipeline.quarantine_here import EDITED_ENDINGS
+        from fk_pipeline.export_files import check_ending, write_in_process
+        from fk_pipeline.quarantine_in_process import EDITED_ENDINGS
 
         target = Path(file)
         check_ending(target, EDITED_ENDINGS)
         return or_by_spark(
-            lambda: write_here(self.quarantined_here(batches, side), target, EDITED_ENDINGS, private=True),
+            lambda: write_in_process(self.quarantined_in_process(batches, side), target, EDITED_ENDINGS, private=True),
             lambda: write(self.quarantined(batches, side), target, EDITED_ENDINGS, private=True),
             notify,
         )
@@ -271,17 +273,18 @@ def _answer(pipeline: OpenPipeline, local: str, by_spark: str, tell: Callable[[s
 
     Args:
         pipeline: the pipeline.
-        local: the function of the kind that needs no Spark (`Kind.explain_here`, for example); empty if it has none.
+        local: the function of the kind that needs no Spark (`Kind.explain_in_process`, for example); empty if it has
+            none.
         by_spark: its function that Spark answers.
         tell: is called with the reason if Spark has to answer.
         args: what both functions take besides tables, pipeline file and ledger.
     """
     return or_by_spark(
-        lambda: answer_here(pipeline, local, *args), lambda: _answer_by_spark(pipeline, by_spark, *args), tell
+        lambda: answer_in_process(pipeline, local, *args), lambda: _answer_by_spark(pipeline, by_spark, *args), tell
     )
 
 
-def answer_here(pipeline: OpenPipeline, reference: str, *args: Any) -> Any:
+def answer_in_process(pipeline: OpenPipeline, reference: str, *args: Any) -> Any:
     """Returns the answer of a function of the kind that reads the stored rows in this process.
 
     Raises:
@@ -290,7 +293,7 @@ def answer_here(pipeline: OpenPipeline, reference: str, *args: Any) -> Any:
     """
     from fk_pipeline.privacy import concealing
     from fk_pipeline.reads import stored
-    from fk_pipeline.store.rows_here import leaving_errors
+    from fk_pipeline.store.rows_in_process import leaving_errors
 
     pipeline.check_fingerprints()
     pipeline.refuse_unfinished()

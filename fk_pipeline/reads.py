@@ -16,7 +16,7 @@ from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.entries import SCHEMAS
 from fk_pipeline.store.logs import DeltaLogs
-from fk_pipeline.store.rows_here import HereTable, NoRows, Relation, RowRequest
+from fk_pipeline.store.rows_in_process import InProcessTable, NoRows, Relation, RowRequest
 from fk_pipeline.store.sizes import Sizes
 
 _KNOWN = {"STRING": pa.string(), "INT": pa.int32(), "BIGINT": pa.int64(), "BOOLEAN": pa.bool_(), "BINARY": pa.binary()}
@@ -40,12 +40,12 @@ def relation(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, name: str) -> Rel
     """
     logs = DeltaLogs()
 
-    def table(name: str) -> HereTable | None:
-        return HereTable.of(logs, f"{spec.home}/{name}", sizes)
+    def table(name: str) -> InProcessTable | None:
+        return InProcessTable.of(logs, f"{spec.home}/{name}", sizes)
 
     if name in LEDGER_TABLES:
         return table(name) or NoRows(SCHEMAS[name])
-    view = spec.definition.views_here.get(name)
+    view = spec.definition.views_in_process.get(name)
     if view is None and name in spec.definition.views:
         raise LeftToSpark(f"not all rows of {name} are stored")
     return _checked(spec, name, table(name) if view is None else loaded(view)(table, ledger, spec))
@@ -57,7 +57,7 @@ def stored(spec: PipelineSpec, sizes: Sizes, name: str) -> Relation:
     Raises:
         LeftToSpark: only Spark can read them.
     """
-    return _checked(spec, name, HereTable.of(DeltaLogs(), f"{spec.home}/{name}", sizes))
+    return _checked(spec, name, InProcessTable.of(DeltaLogs(), f"{spec.home}/{name}", sizes))
 
 
 def _checked(spec: PipelineSpec, name: str, rows: Relation | None) -> Relation:

@@ -160,7 +160,7 @@ def is_plain(table: DeltaTable) -> bool:
     return protocol.reader <= 1 or (protocol.reader == 3 and protocol.of_reader <= _READABLE)
 
 
-def may_be_written_here(table: DeltaTable, *, marked: bool) -> bool:
+def may_be_written_in_process(table: DeltaTable, *, marked: bool) -> bool:
     """Returns whether the driver may commit to a data table; if not, Spark does.
 
     Args:

@@ -107,7 +107,7 @@ def told_alike() -> Callable[..., Any]:
         tell = getattr(pipeline, what)
         story = tell(key, notify=pytest.fail, **given)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(readable, "answer_here", left_to_spark)
+            patch.setattr(readable, "answer_in_process", left_to_spark)
             by_spark = tell(key, **given)
         assert json.dumps(story.as_json()) == json.dumps(by_spark.as_json())
         return story

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from fk_pipeline.blocks.keyed_here import typed_key
+from fk_pipeline.blocks.keyed_in_process import typed_key
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import LeftToSpark, UsageError
 from fk_pipeline.export import json_rows

@@ -17,7 +17,7 @@ from fk_pipeline.identity import BatchId
 from fk_pipeline.resources.names import asset_key
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.logs import UNKNOWN_SIZE, DeltaLogs
-from fk_pipeline.store.rows_here import HereTable, RowRequest
+from fk_pipeline.store.rows_in_process import InProcessTable, RowRequest
 from fk_pipeline.store.sizes import MEASURED
 
 PREVIEWED = 5
@@ -51,7 +51,7 @@ def _of_current(spec: PipelineSpec) -> dict[str, Any]:
         return {}
     shown: dict[str, Any] = {}
     with suppress(FkPipelineError, LeftToSpark):  # the run has succeeded; whoever reads the table is told
-        stored = HereTable.of(DeltaLogs(), f"{spec.home}/{name}", MEASURED)
+        stored = InProcessTable.of(DeltaLogs(), f"{spec.home}/{name}", MEASURED)
         if stored is not None:
             rows = sum(file.rows - len(file.deleted) for file in stored.files)
             shown |= {"dagster/row_count": rows} if rows < UNKNOWN_SIZE else {}
@@ -60,7 +60,7 @@ def _of_current(spec: PipelineSpec) -> dict[str, Any]:
     return shown
 
 
-def _preview(spec: PipelineSpec, stored: HereTable) -> dict[str, Any]:
+def _preview(spec: PipelineSpec, stored: InProcessTable) -> dict[str, Any]:
     """Returns the first rows of the files, without the columns that are sensitive."""
     table = loaded(spec.definition.declared_layout)(spec)[spec.definition.result.name]
     types = {output.name: "string" for output in spec.outputs} | dict(table.columns)

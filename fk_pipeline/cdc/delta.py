@@ -65,7 +65,7 @@ def changes_between(session: SparkSession, path: str) -> DataFrame:
     return reduce(DataFrame.unionByName, frames + ([_by_spark(session, rest, schema)] if rest else []))
 
 
-def changes_here(path: str, columns: Sequence[str], most: int) -> pa.Table | None:
+def changes_in_process(path: str, columns: Sequence[str], most: int) -> pa.Table | None:
     """Returns the changes of a version range as `changes_between`, read in the driver; None if Spark must read them.
 
     Args:

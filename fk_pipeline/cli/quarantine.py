@@ -88,10 +88,10 @@ def _list(pipeline: Pipeline, batches: str | None, side: str | None, limit: int,
 
 def records_of(pipeline: Pipeline, batches: str | None, side: str | None, limit: int) -> Listing:
     """Returns the first records, the most frequent reasons, and the number of all records."""
-    from fk_pipeline.quarantine_here import reasons_of
+    from fk_pipeline.quarantine_in_process import reasons_of
 
     def local() -> Listing:
-        records = pipeline.quarantined_here(batches, side)
+        records = pipeline.quarantined_in_process(batches, side)
         return records.slice(0, limit).to_pylist(), reasons_of(records)[:limit], len(records)
 
     def by_spark() -> Listing:

@@ -90,10 +90,10 @@ def rows_of(pipeline: Pipeline, choice: ShowOptions) -> Shown:
     """
     if choice.table == "changes" and choice.batch is None:
         raise UsageError("changes are those of one batch", fix=f"show {pipeline.spec.file} changes --batch N")
-    return or_by_spark(lambda: read_here(pipeline, choice), lambda: read_by_spark(pipeline, choice), say_by_spark)
+    return or_by_spark(lambda: read_in_process(pipeline, choice), lambda: read_by_spark(pipeline, choice), say_by_spark)
 
 
-def read_here(pipeline: Pipeline, choice: ShowOptions) -> Shown:
+def read_in_process(pipeline: Pipeline, choice: ShowOptions) -> Shown:
     """Returns what `rows_of` does, read in this process.
 
     Raises:
@@ -101,10 +101,10 @@ def read_here(pipeline: Pipeline, choice: ShowOptions) -> Shown:
     """
     from fk_pipeline.conditions import equals
     from fk_pipeline.feed import VERSION
-    from fk_pipeline.store.rows_here import RowRequest
+    from fk_pipeline.store.rows_in_process import RowRequest
 
     of_batch = choice.table == "changes" and choice.batch is not None
-    rows = pipeline.changes_here(int(choice.batch or 0)) if of_batch else pipeline.relation(choice.table)
+    rows = pipeline.changes_in_process(int(choice.batch or 0)) if of_batch else pipeline.relation(choice.table)
     names = rows.schema.names
     columns, batch = choice.columns_of(pipeline, names), choice.batch_column(names)
     order = choice.order(names) or ([(VERSION, False)] if of_batch else [])

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from fk_pipeline.environment.spark_token import is_here, with_token
+from fk_pipeline.environment.spark_token import is_this_machine, with_token
 from fk_pipeline.errors import EnvironmentNotFit
 
 SECONDS = 4.0
@@ -120,7 +120,7 @@ def check_remote(remote: str) -> str:
 
 def _starts(host: str, port: int) -> str:
     """Returns the words about the command that starts a server at an address of this machine."""
-    return f" ('fk-pipeline spark start --spark-port {port}' starts one)" if is_here(host) else ""
+    return f" ('fk-pipeline spark start --spark-port {port}' starts one)" if is_this_machine(host) else ""
 
 
 def check_master(master: str) -> None:

@@ -14,7 +14,7 @@ import warnings
 from contextlib import suppress
 from typing import Any
 
-from fk_pipeline.environment.spark_token import is_here
+from fk_pipeline.environment.spark_token import is_this_machine
 
 _END_SECONDS = 5.0
 """Seconds that a Java process has to end after it closed a connection."""
@@ -139,7 +139,7 @@ def _refuses(session: Any) -> bool:
     """Returns whether nothing listens where the server of a session was, if that is on this machine."""
     endpoint = getattr(getattr(getattr(session, "client", None), "_builder", None), "endpoint", None)
     host, _, port = str(endpoint).rpartition(":")
-    if not is_here(host) or not port.isdigit():
+    if not is_this_machine(host) or not port.isdigit():
         return False
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()

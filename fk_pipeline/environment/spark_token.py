@@ -42,7 +42,7 @@ def dagster_home() -> Path:
     return Path(os.environ.get("DAGSTER_HOME") or ".dagster").absolute()
 
 
-def is_here(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
     """Returns whether a host name is that of this machine for its own programs only."""
     name = host.strip("[]").lower()
     return name in ("localhost", "::1") or name.startswith("127.")
@@ -115,7 +115,7 @@ def with_token(remote: str) -> str:
         port = address.port or PORT
     except ValueError:
         return remote
-    if address.scheme != "sc" or not is_here(address.hostname or "") or _OWN_ACCESS.search(remote):
+    if address.scheme != "sc" or not is_this_machine(address.hostname or "") or _OWN_ACCESS.search(remote):
         return remote
     token = token_at(port)
     if token is None:

@@ -15,7 +15,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.session import prepare
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store.logs import DeltaLogs
-from fk_pipeline.store.rows_here import HereTable, Relation, RowRequest
+from fk_pipeline.store.rows_in_process import InProcessTable, Relation, RowRequest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -93,7 +93,7 @@ def _local_relation(opened: Pipeline, batch: int | str | None) -> Relation:
     if batch is None:
         return opened.relation(name)
     version = _version(opened, _id(batch))
-    table = HereTable.of(DeltaLogs(version), f"{opened.spec.home}/{name}", opened.sizes)
+    table = InProcessTable.of(DeltaLogs(version), f"{opened.spec.home}/{name}", opened.sizes)
     if table is None:
         raise LeftToSpark("there is no table")
     return table

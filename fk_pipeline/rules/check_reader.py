@@ -149,7 +149,7 @@ class CheckReader(TableReader):
         parts = []
         for name, mark in places.items():
             within = Within(mark, self.span)
-            rows = self.warehouse.read_here(self.table_of(name), self.versions[name], columns.values(), within)
+            rows = self.warehouse.read_in_process(self.table_of(name), self.versions[name], columns.values(), within)
             if rows is None:
                 return None
             parts.append(rows.rename_columns(list(columns)))

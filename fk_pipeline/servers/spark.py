@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from fk_pipeline.console import say
-from fk_pipeline.environment.spark_token import PORT, TOKEN, TOKEN_SETTING, dagster_home, is_here, new_token
+from fk_pipeline.environment.spark_token import PORT, TOKEN, TOKEN_SETTING, dagster_home, is_this_machine, new_token
 from fk_pipeline.environment.warm_spark import record_warm
 from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.servers.processes import answers
@@ -48,7 +48,7 @@ def _become_server() -> None:
         "spark.connect.grpc.binding.port": str(options.port),
     }
     given = conf.pop(TOKEN_SETTING, "") or os.environ.get(TOKEN, "")
-    if is_here(options.host):
+    if is_this_machine(options.host):
         if answers(options.host, options.port):  # its token must stay
             raise UsageError(f"another program listens at port {options.port}", fix="end it, or choose another --port")
         given = new_token(options.port, given)

@@ -23,7 +23,7 @@ from fk_pipeline.store.logs import DeltaLogs
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Condition
-from fk_pipeline.table_features import may_be_written_here
+from fk_pipeline.table_features import may_be_written_in_process
 
 OTHERWISE_STORED = re.compile(r"\b(ARRAY|MAP|INTERVAL|VARIANT|OBJECT|CHAR|VARCHAR|VOID|COLLATE)\b", re.IGNORECASE)
 """Types that delta-rs may write to Parquet in another form than Spark."""
@@ -60,7 +60,11 @@ class DriverWriter:
         # Other names: adding columns has begun.
         names = [f.name for f in stored.schema().fields]
         # delta-rs would copy wrong bounds into its next checkpoint.
-        return names == table.names and may_be_written_here(stored, marked=marked) and self._logs.has_exact_bounds(path)
+        return (
+            names == table.names
+            and may_be_written_in_process(stored, marked=marked)
+            and self._logs.has_exact_bounds(path)
+        )
 
     def append(
         self,

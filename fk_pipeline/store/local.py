@@ -23,7 +23,7 @@ from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import InRange, Within
 
 
-def read_here(files: PlainFiles, columns: Sequence[str], within: Within, sizes: Sizes) -> pa.Table | None:
+def read_in_process(files: PlainFiles, columns: Sequence[str], within: Within, sizes: Sizes) -> pa.Table | None:
     """Returns the rows of some batches with Spark's types; None if Spark has to read them.
 
     Args:

@@ -27,7 +27,7 @@ class Sizes:
         scanned_bytes: bytes of the wanted columns in files that the driver scans, however few the keys are.
         scanned_rows_per_key: rows per key that the driver scans in larger files; Spark would read a page for each key,
             which takes as long as ten pages by Arrow.
-        scanned_here: bytes of a table that a command which only looks scans itself: Spark would have to start
+        scanned_in_process: bytes of a table that a command which only looks scans itself: Spark would have to start
             (ADR 0045).
         found_bytes: the most bytes of the rows that the driver finds: a key may have any number of versions.
         decoded_rows: rows that are decoded at once, before the wanted ones are selected.
@@ -82,7 +82,7 @@ class Sizes:
     driver_keys: int = 200_000
     batch_rows: int = 200_000
     scanned_bytes: int = 128 * 2**20
-    scanned_here: int = 8 * 2**30
+    scanned_in_process: int = 8 * 2**30
     scanned_rows_per_key: int = 20_000
     found_bytes: int = 256 * 2**20
     decoded_rows: int = 128 * 1024

@@ -19,7 +19,7 @@ from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
 from fk_pipeline.frames import empty
 from fk_pipeline.spec import quote
 from fk_pipeline.store.deletion_vectors import AT, IN, places, unmarked
-from fk_pipeline.store.local import greatest, locate, look_up, read_here
+from fk_pipeline.store.local import greatest, locate, look_up, read_in_process
 from fk_pipeline.store.logs import DeltaLogs, PlainFiles
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
@@ -122,7 +122,7 @@ class StoredTables:
             frame = frame.withColumns(place).join(F.broadcast(marked), [*place], "left_anti").drop(*place)
         return frame if schema.names == table.names else _with_all(frame, schema.names, table)
 
-    def read_here(self, table: Table, version: int, columns: Iterable[str], within: Within) -> pa.Table | None:
+    def read_in_process(self, table: Table, version: int, columns: Iterable[str], within: Within) -> pa.Table | None:
         """Returns the rows of some batches, read in the driver; None if files are large or only Spark can read them.
 
         Args:
@@ -132,7 +132,7 @@ class StoredTables:
             within: the batches.
         """
         files = self._files(table, version, [within])
-        return None if files is None else read_here(files, list(columns), within, self.sizes)
+        return None if files is None else read_in_process(files, list(columns), within, self.sizes)
 
     def look_up(
         self,

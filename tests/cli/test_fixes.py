@@ -21,7 +21,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.store import faults, lease
 from fk_pipeline.store.logs import DeltaLogs
-from fk_pipeline.store.rows_here import HereTable, RowRequest
+from fk_pipeline.store.rows_in_process import InProcessTable, RowRequest
 from fk_pipeline.store.sizes import MEASURED
 from tests.deaths import Killed, dies_at
 from tests.fixes import Met, follow
@@ -312,7 +312,7 @@ def test_an_error_that_comes_from_the_state_is_mended_by_making_it_anew(
 
 
 def counted(folder: Path) -> dict[str, int]:
-    table = HereTable.of(DeltaLogs(), str(folder / "warehouse" / "counted" / "aggregated"), MEASURED)
+    table = InProcessTable.of(DeltaLogs(), str(folder / "warehouse" / "counted" / "aggregated"), MEASURED)
     assert table is not None
     return {row["k"]: row["n"] for row in table.read(RowRequest(("k", "n"))).to_pylist()}
 

@@ -151,7 +151,7 @@ def test_what_spark_has_to_tell_is_told_by_spark_and_says_so(
     def left(*_: object, **__: object) -> None:
         raise LeftToSpark("it is asked for")
 
-    monkeypatch.setattr("fk_pipeline.readable.answer_here", left)
+    monkeypatch.setattr("fk_pipeline.readable.answer_in_process", left)
     by_spark = command(args[0], made.file, *args[1:])
     assert (by_spark.status, by_spark.out) == (here.status, here.out)
     assert by_spark.err.splitlines()[0] == "Spark reads it: it is asked for."

@@ -199,7 +199,7 @@ def test_batches_of_a_query_run_from_the_sensor_to_green_partitions(project: Pro
     project.is_green(keys)
     assert project.request("spent") == "nothing is due: no new or changed landing files"
     with pytest.raises(UsageError, match="pipeline spent has no quarantine"):
-        project.pipeline.quarantined_here()
+        project.pipeline.quarantined_in_process()
     assert not project.pipeline.verify_inputs().differences
 
     land(project.folder, "orders", 2, {"id": 2, "Customer": "b", "region": 1, "amount": 1})

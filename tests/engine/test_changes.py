@@ -10,7 +10,7 @@ import pytest
 from fk_pipeline.arrow_text import json_lines
 from fk_pipeline.errors import LeftToSpark, StateError
 from fk_pipeline.export import json_rows
-from fk_pipeline.store.rows_here import RowRequest
+from fk_pipeline.store.rows_in_process import RowRequest
 
 pytestmark = pytest.mark.spark
 
@@ -22,7 +22,7 @@ def changes_of(made: Any, batch: int, *, here: bool = True) -> list[Change]:
     frame = made.pipeline.changes(batch).orderBy("_commit_version", "id")
     rows = frame.collect()
     if here:
-        found = made.pipeline.changes_here(batch)
+        found = made.pipeline.changes_in_process(batch)
         wanted = RowRequest(found.schema.names, order=[("_commit_version", False), ("id", False)])
         assert list(map(repr, map(json.loads, json_lines(found.read(wanted), hexadecimal=True)))) == list(
             map(repr, json_rows(frame))
@@ -59,7 +59,7 @@ def test_a_range_tells_its_batches_apart(begun: Any, strategy: str) -> None:
     assert changes_of(made, 1, here=False) == [("delete", 1, "v", "B"), ("insert", 14, "v", "A")]
     assert changes_of(made, 2, here=False) == [("delete", 2, "v", "A"), ("update", 3, "w", "B")]
     with pytest.raises(LeftToSpark, match="several batches removed rows"):
-        made.pipeline.changes_here(1)
+        made.pipeline.changes_in_process(1)
 
 
 @pytest.mark.slow

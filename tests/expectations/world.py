@@ -78,7 +78,7 @@ def mutated(
     monkeypatch: Any, changes: Mapping[str, Mutation | Several], seen: set[str] | None = None
 ) -> Iterator[None]:
     """Makes every read of these tables return changed rows; `seen` collects the names of all tables that are read."""
-    read, read_here, look_up = Warehouse.read, Warehouse.read_here, Warehouse.look_up
+    read, read_in_process, look_up = Warehouse.read, Warehouse.read_in_process, Warehouse.look_up
 
     def changed(
         self: Warehouse, table: Table, version: int | None = None, where: Sequence[Condition] = ()
@@ -92,12 +92,12 @@ def mutated(
             rows = rows.where(condition.sql())
         return rows
 
-    def changed_here(
+    def changed_in_process(
         self: Warehouse, table: Table, version: int, columns: Collection[str], within: Within
     ) -> pa.Table | None:
         if seen is not None:
             seen.add(table.name)
-        here = read_here(self, table, version, columns, within)
+        here = read_in_process(self, table, version, columns, within)
         if here is None or table.name not in changes:
             return here
         return changed(self, table, version, [within]).select(*map(quote, columns)).toArrow().cast(here.schema)
@@ -110,5 +110,5 @@ def mutated(
     with monkeypatch.context() as patched:
         patched.setattr(Warehouse, "look_up", looked_up)
         patched.setattr(Warehouse, "read", changed)
-        patched.setattr(Warehouse, "read_here", changed_here)
+        patched.setattr(Warehouse, "read_in_process", changed_in_process)
         yield

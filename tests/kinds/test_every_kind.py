@@ -15,7 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from fk_pipeline.cli.show import BATCH_COLUMNS, ShowOptions, read_by_spark, read_here
+from fk_pipeline.cli.show import BATCH_COLUMNS, ShowOptions, read_by_spark, read_in_process
 from fk_pipeline.contract import Role, loaded
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import LeftToSpark, UsageError
@@ -24,7 +24,7 @@ from fk_pipeline.export import export
 from fk_pipeline.kinds.registry import KINDS
 from fk_pipeline.kinds.window.kind import WINDOW
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.readable import answer_here
+from fk_pipeline.readable import answer_in_process
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store import LEDGER_TABLES
 from fk_pipeline.store import schemas as s
@@ -179,9 +179,9 @@ def test_a_batch_without_a_match_runs_on_whole_tables(
 def test_this_process_tells_every_story_as_spark_does(
     pipeline: Pipeline, subject: Subject, told_alike: Callable[..., Any]
 ) -> None:
-    if not subject.kind.explain_here:
+    if not subject.kind.explain_in_process:
         with pytest.raises(LeftToSpark, match="told by Spark"):
-            answer_here(pipeline, "", "1")
+            answer_in_process(pipeline, "", "1")
         return
     keys = [subject.explained(subject.joins[-1], key) for key in range(5)]
     if subject.kind is WINDOW or getattr(pipeline.spec, "outer", False):
@@ -196,7 +196,7 @@ def test_this_process_reads_every_table_as_spark_does(pipeline: Pipeline, tmp_pa
     rows = 0
     for name in tables:
         choice = ShowOptions(name, everything=True, limit=1_000_000)
-        columns, found = read_here(pipeline, choice)
+        columns, found = read_in_process(pipeline, choice)
         told_columns, told = read_by_spark(pipeline, choice)
         assert columns == told_columns or not (found or told), name
         assert sorted(map(repr, found)) == sorted(map(repr, told)), name
@@ -204,12 +204,12 @@ def test_this_process_reads_every_table_as_spark_does(pipeline: Pipeline, tmp_pa
         batch = next((column for column in BATCH_COLUMNS if column in columns), None)
         if batch is not None:
             of_batch = [repr(row) for row in found if row[columns.index(batch)] == 1]
-            assert sorted(map(repr, read_here(pipeline, replace(choice, batch=1))[1])) == sorted(of_batch), name
+            assert sorted(map(repr, read_in_process(pipeline, replace(choice, batch=1))[1])) == sorted(of_batch), name
     assert rows > 50
     for batch in range(3):
         choice = ShowOptions("changes", batch, limit=1_000_000)
         with suppress(LeftToSpark):
-            columns, found = read_here(pipeline, choice)
+            columns, found = read_in_process(pipeline, choice)
             told_columns, told = read_by_spark(pipeline, choice)
             assert (columns, sorted(map(repr, found))) == (told_columns, sorted(map(repr, told)))
     for ending in (".jsonl", ".csv", ".parquet"):
@@ -223,7 +223,7 @@ def test_this_process_reads_every_table_as_spark_does(pipeline: Pipeline, tmp_pa
             assert here.stat().st_size
     if pipeline.spec.definition.rejecting:
         spoiled = pipeline.quarantined().limit(1000).collect()
-        assert pipeline.quarantined_here().to_pylist() == [row.asDict() for row in spoiled]
+        assert pipeline.quarantined_in_process().to_pylist() == [row.asDict() for row in spoiled]
     else:
         with pytest.raises(UsageError, match="has no quarantine"):
-            pipeline.quarantined_here()
+            pipeline.quarantined_in_process()

@@ -78,7 +78,7 @@ def warehouse(prepared: Warehouse, spark: SparkSession, tmp_path: Path) -> Wareh
 
 
 def here(warehouse: Warehouse, *columns: str) -> pa.Table | None:
-    return warehouse.read_here(TABLE, warehouse.version("rows") or 0, columns, BATCHES)
+    return warehouse.read_in_process(TABLE, warehouse.version("rows") or 0, columns, BATCHES)
 
 
 @pytest.mark.connect
@@ -96,7 +96,7 @@ def test_rows_that_were_added_without_spark_are_read_alike(warehouse: Warehouse,
     rows = spark.sql(ROWS).select(*plain.names)
     warehouse.append(rows.where("batch = 0"), plain, INFO)
     warehouse.driver.append(rows.where("batch = 1").toArrow(), plain, INFO)
-    found = warehouse.read_here(plain, 1, KINDS, BATCHES)
+    found = warehouse.read_in_process(plain, 1, KINDS, BATCHES)
     assert found is not None
     wanted = rows.where("batch = 1").select(*KINDS).toArrow()
     assert found.schema.types == wanted.schema.types
@@ -104,7 +104,9 @@ def test_rows_that_were_added_without_spark_are_read_alike(warehouse: Warehouse,
 
 
 def test_a_batch_without_rows_has_none(warehouse: Warehouse) -> None:
-    found = warehouse.read_here(TABLE, warehouse.version("rows") or 0, ["text"], Within("batch", BatchRange.of(9)))
+    found = warehouse.read_in_process(
+        TABLE, warehouse.version("rows") or 0, ["text"], Within("batch", BatchRange.of(9))
+    )
     assert found is not None
     assert (len(found), found.schema.types) == (0, [pa.string()])
 
@@ -112,7 +114,7 @@ def test_a_batch_without_rows_has_none(warehouse: Warehouse) -> None:
 def test_what_spark_reads_otherwise_or_much_is_left_to_it(warehouse: Warehouse) -> None:
     assert here(warehouse, "big", "moment") is None, "its unit and zone depend on who wrote it"
     assert here(warehouse, "big", "day") is None, "its calendar does"
-    assert warehouse.read_here(TABLE, 0, ["big"], BATCHES) is None, "an older version"
+    assert warehouse.read_in_process(TABLE, 0, ["big"], BATCHES) is None, "an older version"
     warehouse.sizes = Sizes(batch_rows=10)
     assert here(warehouse, "big") is None
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.refresh.relations import Snapshot, TableRead
 from fk_pipeline.blocks.select.block import IS_NOW
-from fk_pipeline.cdc.delta import changes_between, changes_here
+from fk_pipeline.cdc.delta import changes_between, changes_in_process
 from fk_pipeline.cdc.table_versions import DELETED, Seen, are_kept
 from fk_pipeline.spec import quote
 from fk_pipeline.stage_input import Reader, RowSet
@@ -73,7 +73,7 @@ def changes(read: Reader, snapshot: Snapshot, name: str, before: Seen, after: Se
     if not are_kept(path):
         return None
     if relation.stored and relation.is_comparable:
-        feed = changes_here(path, relation.table.names, read.limits.in_driver)
+        feed = changes_in_process(path, relation.table.names, read.limits.in_driver)
         if feed is not None:
             old, new, to_check, number = _ends(feed, relation)
             snapshot.knows(name, new, old)

@@ -27,7 +27,7 @@ def row_of_clock(session: SparkSession, place: str, version: int) -> DataFrame:
     return session.range(1).selectExpr(*(f"{sql} AS {quote(name)}" for name, sql in columns.items()))
 
 
-def clock_here(place: str, version: int, names: Sequence[str]) -> pa.Table:
+def clock_in_process(place: str, version: int, names: Sequence[str]) -> pa.Table:
     """Returns some columns of the row of a clock, in the driver; no row of a version before the first."""
     if version < 0:
         return pa.table({name: pa.array([], _KINDS[name]) for name in names})

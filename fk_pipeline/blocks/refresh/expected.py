@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from fk_pipeline.blocks.hashing import with_row_hash
-from fk_pipeline.blocks.hashing_here import row_digests
+from fk_pipeline.blocks.hashing_in_process import row_digests
 from fk_pipeline.blocks.refresh.arithmetic import all_groups, changed_groups
 from fk_pipeline.blocks.refresh.changes import Changes
 from fk_pipeline.blocks.refresh.joins import Joins

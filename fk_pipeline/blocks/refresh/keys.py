@@ -23,7 +23,7 @@ from fk_pipeline.blocks.refresh.relations import Snapshot
 from fk_pipeline.errors import LeftToSpark, StageError
 from fk_pipeline.spec import quote
 from fk_pipeline.store.reader import ABSENT
-from fk_pipeline.store.rows_here import HereTable, RowRequest
+from fk_pipeline.store.rows_in_process import InProcessTable, RowRequest
 
 _MOST_ROWS = 2_000_000
 """Rows of a table whose keys are compared in the driver, at most. A million take 0.1 to 0.3 s; Spark takes 1 to 2 s."""
@@ -111,7 +111,7 @@ def _all_keys(snapshot: Snapshot, name: str) -> pa.Table | None:
     if table is None or table.version() != snapshot.versions[name]:
         return None
     try:
-        local = HereTable.of(stored.logs, place, stored.sizes)
+        local = InProcessTable.of(stored.logs, place, stored.sizes)
         return None if local is None or local.rows > _MOST_ROWS else local.read(RowRequest(relation.keys))
     except LeftToSpark:
         return None

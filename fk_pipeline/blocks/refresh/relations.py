@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from fk_pipeline.blocks.refresh.clocks import clock_here, row_of_clock
+from fk_pipeline.blocks.refresh.clocks import clock_in_process, row_of_clock
 from fk_pipeline.blocks.refresh.refreshed import Refreshed
 from fk_pipeline.blocks.refresh.tables import anchor_columns, is_compared_as_stored
 from fk_pipeline.blocks.select.block import ANCHOR, BRANCH, GROUP_VALUE, KEY_PART, ROW, Block, Unit
@@ -161,7 +161,7 @@ class Snapshot:
 
     def shown(self, name: str, version: int) -> pa.Table:
         """Returns what a clock shows at a version: one row; none if it was not there."""
-        return clock_here(self.places.get(name, ""), version, self.relations[name].table.names)
+        return clock_in_process(self.places.get(name, ""), version, self.relations[name].table.names)
 
     def knows(self, name: str, rows: pa.Table, others: pa.Table) -> None:
         """Takes rows of a relation, to look them up no more; of the keys of both there are no other rows."""

@@ -156,5 +156,5 @@ AGGREGATE = Kind(
     blocks=f"{_REFRESH}.block_tree:blocks",
     forecasts=f"{_REFRESH}.forecasts:forecasts",
     forecast_of=f"{_REFRESH}.costs:forecast_of",
-    impact_here="fk_pipeline.blocks.story:no_impact",
+    impact_in_process="fk_pipeline.blocks.story:no_impact",
 )

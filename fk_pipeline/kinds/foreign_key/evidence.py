@@ -1,7 +1,7 @@
 """The evidence of a story: stored rows as JSON, and what is made of them. No Spark.
 
 A story is made of rows that Spark reads (`evidence_by_spark`), or of the same rows, read in this process
-(`evidence_here`).
+(`evidence_in_process`).
 """
 
 from __future__ import annotations

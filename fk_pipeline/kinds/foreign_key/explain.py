@@ -31,7 +31,7 @@ from fk_pipeline.kinds.foreign_key.verdicts import decided_batches
 from fk_pipeline.spec.keys import parse_key, shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.rows_here import Relation
+from fk_pipeline.store.rows_in_process import Relation
 
 if TYPE_CHECKING:
     from fk_pipeline.store.reader import TableReader
@@ -71,14 +71,14 @@ def explain(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, text: str) 
     return _Explained(LeftBySpark(read, spec, key), spec, ledger).story()
 
 
-def explain_here(table: Callable[[str], Relation], spec: ForeignKeySpec, ledger: Ledger, text: str) -> Story:
+def explain_in_process(table: Callable[[str], Relation], spec: ForeignKeySpec, ledger: Ledger, text: str) -> Story:
     """Returns what `explain` does, without Spark; `table` opens a stored table.
 
     Raises:
         LeftToSpark: it is not certain that Spark finds the same.
         UsageError: the text is not a key of the side.
     """
-    from fk_pipeline.kinds.foreign_key.evidence_here import LeftHere, RightHere
+    from fk_pipeline.kinds.foreign_key.evidence_in_process import LeftHere, RightHere
 
     side, key = _meant(text, spec)
     if side == Side.RIGHT:

@@ -28,7 +28,7 @@ from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
-from fk_pipeline.store.rows_here import Relation
+from fk_pipeline.store.rows_in_process import Relation
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _check(spec: ForeignKeySpec, right_key: str | None, changes: Path | None, si
         )
 
 
-def impact_here(
+def impact_in_process(
     table: Callable[[str], Relation],
     spec: ForeignKeySpec,
     ledger: Ledger,
@@ -121,12 +121,12 @@ def impact_here(
         LeftToSpark: it is not certain that Spark finds the same.
         UsageError: as of `impact`.
     """
-    from fk_pipeline.kinds.foreign_key.impact_here import seen_here
+    from fk_pipeline.kinds.foreign_key.impact_in_process import seen_in_process
 
     _check(spec, right_key, changes, since)
     if right_key is None:
         raise LeftToSpark("a file of changes is read by Spark")
-    key, exists, fan_out = seen_here(table, spec, ledger, right_key, since)
+    key, exists, fan_out = seen_in_process(table, spec, ledger, right_key, since)
     return _of_key(key, since, exists, fan_out, spec)
 
 

@@ -224,8 +224,8 @@ FOREIGN_KEY = Kind(
     suites="fk_pipeline.kinds.foreign_key.rules.suites:SUITES",
     explain="fk_pipeline.kinds.foreign_key.explain:explain",
     impact="fk_pipeline.kinds.foreign_key.impact:impact",
-    explain_here="fk_pipeline.kinds.foreign_key.explain:explain_here",
-    impact_here="fk_pipeline.kinds.foreign_key.impact:impact_here",
+    explain_in_process="fk_pipeline.kinds.foreign_key.explain:explain_in_process",
+    impact_in_process="fk_pipeline.kinds.foreign_key.impact:impact_in_process",
     lineage="fk_pipeline.kinds.foreign_key.lineage:lineage",
     layout="fk_pipeline.kinds.foreign_key.layout:layout_of",
     declared_layout="fk_pipeline.kinds.foreign_key.layout:declared_layout",
@@ -237,5 +237,5 @@ FOREIGN_KEY = Kind(
     ),
     closing="fk_pipeline.kinds.foreign_key.closing:closing_of",
     views={"verdicts": "fk_pipeline.kinds.foreign_key.verdicts:verdicts"},
-    views_here={"verdicts": "fk_pipeline.kinds.foreign_key.verdicts_here:verdicts"},
+    views_in_process={"verdicts": "fk_pipeline.kinds.foreign_key.verdicts_in_process:verdicts"},
 )

@@ -82,6 +82,6 @@ TABLE = Kind(
     declared_layout=f"{_PACKAGE}.tables:declared_layout",
     meaning=f"{_PACKAGE}.tables:meaning",
     removals=Removals(VERSIONS, "_fk_hash IS NULL", f"{_PACKAGE}.tables:key_columns", "_fk_applied_in"),
-    explain_here=f"{_PACKAGE}.story:explain_here",
-    impact_here="fk_pipeline.blocks.story:no_impact",
+    explain_in_process=f"{_PACKAGE}.story:explain_in_process",
+    impact_in_process="fk_pipeline.blocks.story:no_impact",
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import functions as F
 
 from fk_pipeline.blocks.changelog import for_story, in_source_order
-from fk_pipeline.blocks.keyed_here import json_of, typed_key, versions_here
+from fk_pipeline.blocks.keyed_in_process import json_of, typed_key, versions_in_process
 from fk_pipeline.blocks.left_out import DOES_NOT_PASS
 from fk_pipeline.blocks.story import JsonRow, ResultStory, RowVersion, StoryEvent, by_batch
 from fk_pipeline.conditions import AllTests, AnyTest, NullTest
@@ -20,7 +20,7 @@ from fk_pipeline.spec.keys import is_key, parse_key, shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
-from fk_pipeline.store.rows_here import Relation, RowRequest
+from fk_pipeline.store.rows_in_process import Relation, RowRequest
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def explain(read: TableReader, spec: TableSpec, ledger: Ledger, text: str) -> Ke
     return _story(spec, ledger, key, logged, json_rows(stored))
 
 
-def explain_here(table: Callable[[str], Relation], spec: TableSpec, ledger: Ledger, text: str) -> KeyStory:
+def explain_in_process(table: Callable[[str], Relation], spec: TableSpec, ledger: Ledger, text: str) -> KeyStory:
     """Returns what `explain` does, without Spark; `table` opens a stored table.
 
     Raises:
@@ -84,7 +84,7 @@ def explain_here(table: Callable[[str], Relation], spec: TableSpec, ledger: Ledg
     log, result = table(TableStage.CHANGELOG), table(TableStage.TABLE)
     tests, key = typed_key(parse_key(text, spec.input), spec.input, log.schema)
     own, truncates = AllTests(tuple(tests)), NullTest(spec.input.key_columns[0].name)
-    logged = versions_here(log, spec.input, [AnyTest((own, truncates))])
+    logged = versions_in_process(log, spec.input, [AnyTest((own, truncates))])
     columns = [s.BATCH, *(column.name for column in spec.input.columns)]
     return _story(spec, ledger, key, logged, json_of(result.read(RowRequest(columns, [own]))))
 

@@ -21,7 +21,7 @@ from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.spec.keys import shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.rows_here import Relation
+from fk_pipeline.store.rows_in_process import Relation
 
 if TYPE_CHECKING:
     from fk_pipeline.store.reader import TableReader
@@ -154,16 +154,16 @@ def explain(read: TableReader, spec: WindowSpec, ledger: Ledger, text: str) -> W
     return _story(evidence_by_spark(read, spec, *key_of_side(text, spec)), ledger)
 
 
-def explain_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledger, text: str) -> WindowStory:
+def explain_in_process(table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledger, text: str) -> WindowStory:
     """Returns what `explain` does, without Spark; `table` opens a stored table.
 
     Raises:
         LeftToSpark: it is not certain that Spark tells the same.
         UsageError: the text is not a key of the side.
     """
-    from fk_pipeline.kinds.window.evidence_here import evidence_here
+    from fk_pipeline.kinds.window.evidence_in_process import evidence_in_process
 
-    return _story(evidence_here(table, spec, *key_of_side(text, spec)), ledger)
+    return _story(evidence_in_process(table, spec, *key_of_side(text, spec)), ledger)
 
 
 def _text(ticks: int | None, spans: Spans) -> str | None:
@@ -269,14 +269,16 @@ def impact(read: TableReader, spec: WindowSpec, ledger: Ledger, *arguments: Any)
     return WindowImpact(story.pairs, story.matches)
 
 
-def impact_here(table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledger, *arguments: Any) -> WindowImpact:
+def impact_in_process(
+    table: Callable[[str], Relation], spec: WindowSpec, ledger: Ledger, *arguments: Any
+) -> WindowImpact:
     """Returns what `impact` does, without Spark; `table` opens a stored table.
 
     Raises:
         LeftToSpark: it is not certain that Spark finds the same.
         UsageError: as of `impact`.
     """
-    story = explain_here(table, spec, ledger, _right_row(*arguments))
+    story = explain_in_process(table, spec, ledger, _right_row(*arguments))
     return WindowImpact(story.pairs, story.matches)
 
 

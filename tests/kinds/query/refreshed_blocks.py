@@ -136,11 +136,11 @@ class Refreshed:
             if not old and not new:
                 continue
             if alias.is_single:
-                found_here = self._moved(part, alias, old, new)
+                found_in_process = self._moved(part, alias, old, new)
             else:
-                found_here = self._traced(part, alias, [*old, *new])
-            whole = whole or found_here is None
-            found |= found_here or set()
+                found_in_process = self._traced(part, alias, [*old, *new])
+            whole = whole or found_in_process is None
+            found |= found_in_process or set()
         self.whole[whole] += 1
         if not whole:
             return found

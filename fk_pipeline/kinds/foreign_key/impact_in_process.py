@@ -7,7 +7,7 @@ import re
 import pyarrow as pa
 
 from fk_pipeline.arrow_text import as_numbers
-from fk_pipeline.blocks.keyed_here import Tables, typed_key, under
+from fk_pipeline.blocks.keyed_in_process import Tables, typed_key, under
 from fk_pipeline.blocks.story import JsonRow
 from fk_pipeline.conditions import NotTest, NullTest, RowTest
 from fk_pipeline.conditions_of_sql import is_value
@@ -18,10 +18,10 @@ from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.spec.keys import parse_key
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.rows_here import RowRequest
+from fk_pipeline.store.rows_in_process import RowRequest
 
 
-def seen_here(
+def seen_in_process(
     table: Tables, spec: ForeignKeySpec, ledger: Ledger, right_key: str, since: str | None
 ) -> tuple[JsonRow, bool, int]:
     """Returns a right key, whether its row exists, and the number of left rows that refer to it.

@@ -16,10 +16,10 @@ from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.verdicts import decided_batches
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.rows_here import HereTable, Relation, RowRequest, gathered, leaving_errors
+from fk_pipeline.store.rows_in_process import InProcessTable, Relation, RowRequest, gathered, leaving_errors
 
 
-def verdicts(table: Callable[[str], HereTable | None], ledger: Ledger, spec: ForeignKeySpec) -> Relation | None:
+def verdicts(table: Callable[[str], InProcessTable | None], ledger: Ledger, spec: ForeignKeySpec) -> Relation | None:
     """Returns every verdict on the stored responses; None if there are no tables yet.
 
     Args:
@@ -57,8 +57,8 @@ class EveryVerdict:
         decided: the batches whose responses have verdicts.
     """
 
-    responses: HereTable
-    stored: HereTable
+    responses: InProcessTable
+    stored: InProcessTable
     keys: tuple[str, ...]
     decided: pa.Array
 

@@ -16,14 +16,14 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.arrow_text import csv_rows, json_lines, json_text, time_text
 from fk_pipeline.blocks.hashing import row_hash
-from fk_pipeline.blocks.hashing_here import row_digests
+from fk_pipeline.blocks.hashing_in_process import row_digests
 from fk_pipeline.conditions_of_sql import parsed
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.export import json_rows, texts, write
 from fk_pipeline.spec import quote
 from fk_pipeline.store.logs import DeltaLogs
-from fk_pipeline.store.rows_here import HereTable, RowRequest
+from fk_pipeline.store.rows_in_process import InProcessTable, RowRequest
 from fk_pipeline.store.settings import file_settings, settings
 from fk_pipeline.store.sizes import MEASURED
 
@@ -71,8 +71,8 @@ def stored(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory
     return path
 
 
-def here(path: str) -> HereTable:
-    found = HereTable.of(DeltaLogs(), path, MEASURED)
+def here(path: str) -> InProcessTable:
+    found = InProcessTable.of(DeltaLogs(), path, MEASURED)
     assert found is not None
     return found
 
@@ -196,13 +196,13 @@ def test_rows_in_deletion_vectors_are_left_out_of_every_row_group(
 
 
 def test_few_rows_are_read_of_a_large_table_and_too_many_are_left_to_spark(large: str) -> None:
-    sizes = replace(MEASURED, scanned_here=1, found_bytes=10_000)
-    table = HereTable.of(DeltaLogs(), large, sizes)
+    sizes = replace(MEASURED, scanned_in_process=1, found_bytes=10_000)
+    table = InProcessTable.of(DeltaLogs(), large, sizes)
     assert table is not None
     assert len(table.read(RowRequest(["id"], limit=100))) == 100
     with pytest.raises(LeftToSpark, match="has 40,000 rows"):
         table.read(RowRequest(["id"]))
-    table = HereTable.of(DeltaLogs(), large, replace(sizes, scanned_here=2**30))
+    table = InProcessTable.of(DeltaLogs(), large, replace(sizes, scanned_in_process=2**30))
     assert table is not None
     with pytest.raises(LeftToSpark, match="megabytes"):
         table.read(RowRequest(["id"]))

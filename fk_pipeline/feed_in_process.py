@@ -24,7 +24,7 @@ from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import Commit, commits
 from fk_pipeline.store.logs import DeltaLogs
-from fk_pipeline.store.rows_here import HeldRows, HereTable, leaving_errors
+from fk_pipeline.store.rows_in_process import HeldRows, InProcessTable, leaving_errors
 from fk_pipeline.store.sizes import Sizes
 
 _NEW, _OLD = ("insert", "update_postimage"), ("delete", "update_preimage")
@@ -40,7 +40,7 @@ def changes(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, batch: int) -> Hel
     kind = spec.definition
     name = kind.result.name
     path, layout = f"{spec.home}/{name}", loaded(kind.declared_layout)(spec)
-    table = HereTable.of(DeltaLogs(), path, sizes)
+    table = InProcessTable.of(DeltaLogs(), path, sizes)
     if table is None or "://" in path:
         raise LeftToSpark("the result is not on a disk")
     version = DeltaLogs().version(path) or 0

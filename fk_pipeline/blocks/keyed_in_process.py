@@ -21,7 +21,7 @@ from fk_pipeline.spec import SideSpec
 from fk_pipeline.spec.sql import INTEGERS
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.row_order import places_in_order
-from fk_pipeline.store.rows_here import Relation, RowRequest
+from fk_pipeline.store.rows_in_process import Relation, RowRequest
 
 Tables = Callable[[str], Relation]
 """A function that opens a stored table."""
@@ -121,7 +121,7 @@ def in_source_order(rows: pa.Table, side: SideSpec) -> pa.Table:
     return rows.take(places_in_order(pa.Table.from_arrays(by, names), [(name, False) for name in names]))
 
 
-def versions_here(log: Relation, side: SideSpec, where: Sequence[RowTest]) -> list[_JsonRow]:
+def versions_in_process(log: Relation, side: SideSpec, where: Sequence[RowTest]) -> list[_JsonRow]:
     """Returns rows of a changelog in the source's order, as JSON with what a version in a story has."""
     columns = [*VERSION_COLUMNS, *(column.name for column in side.columns)]
     return json_of(in_source_order(log.read(RowRequest(columns, where)), side))

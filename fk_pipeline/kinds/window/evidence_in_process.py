@@ -8,7 +8,15 @@ from functools import cache
 import pyarrow as pa
 
 from fk_pipeline.arrow_text import as_numbers
-from fk_pipeline.blocks.keyed_here import Tables, among, check_sides, json_of, typed_key, under, versions_here
+from fk_pipeline.blocks.keyed_in_process import (
+    Tables,
+    among,
+    check_sides,
+    json_of,
+    typed_key,
+    under,
+    versions_in_process,
+)
 from fk_pipeline.blocks.story import JsonRow
 from fk_pipeline.blocks.times import FARTHEST
 from fk_pipeline.conditions import AllTests, ConstantTest, NotTest, NullTest, RowTest, between
@@ -20,12 +28,12 @@ from fk_pipeline.kinds.window.kind import TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.spans import Spans
 from fk_pipeline.kinds.window.spec import WindowSpec
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.rows_here import Relation, RowRequest
+from fk_pipeline.store.rows_in_process import Relation, RowRequest
 
 _LIVES = NotTest(NullTest(s.HASH))
 
 
-def evidence_here(table: Tables, spec: WindowSpec, side: Side, key: Mapping[str, str]) -> RowEvidence:
+def evidence_in_process(table: Tables, spec: WindowSpec, side: Side, key: Mapping[str, str]) -> RowEvidence:
     """Returns the stored rows about a row, given its side and its key as text.
 
     Raises:
@@ -52,7 +60,7 @@ def evidence_here(table: Tables, spec: WindowSpec, side: Side, key: Mapping[str,
         side=side,
         key=shown_key,
         spans=spans,
-        versions=versions_here(log, spec.side(side), tests),
+        versions=versions_in_process(log, spec.side(side), tests),
         own=own,
         matching=_rows_where(others, matching, names),
         paired=_rows_where(others, among({name: result[k.part(other, name)] for name in names}), names),

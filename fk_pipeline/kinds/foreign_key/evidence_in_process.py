@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fk_pipeline.blocks.changelog import content_columns
-from fk_pipeline.blocks.hashing_here import row_digests
-from fk_pipeline.blocks.keyed_here import (
+from fk_pipeline.blocks.hashing_in_process import row_digests
+from fk_pipeline.blocks.keyed_in_process import (
     VERSION_COLUMNS,
     Tables,
     among,
@@ -40,7 +40,7 @@ from fk_pipeline.kinds.foreign_key.spec import BY_BATCH, VALIDITY, ForeignKeySpe
 from fk_pipeline.kinds.foreign_key.story import Version
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
-from fk_pipeline.store.rows_here import Relation, RowRequest
+from fk_pipeline.store.rows_in_process import Relation, RowRequest
 
 MOST_REFERRING = 10_000
 """The largest number of left rows that refer to a right row whose story is made in this process."""

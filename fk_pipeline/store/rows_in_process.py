@@ -109,7 +109,7 @@ class HeldRows:
 
 
 @dataclass(frozen=True)
-class HereTable:
+class InProcessTable:
     """A table at its current version.
 
     Attributes:
@@ -125,7 +125,7 @@ class HereTable:
     sizes: Sizes
 
     @classmethod
-    def of(cls, logs: DeltaLogs, path: str, sizes: Sizes) -> HereTable | None:
+    def of(cls, logs: DeltaLogs, path: str, sizes: Sizes) -> InProcessTable | None:
         """Returns a table; None if it does not exist.
 
         Raises:
@@ -212,12 +212,12 @@ def leaving_errors() -> Iterator[None]:
 class _Reading:
     """A query of a table that is being answered."""
 
-    table: HereTable
+    table: InProcessTable
     query: RowRequest
 
     def parts(self) -> Iterator[pa.Table]:
         """Yields the rows that meet the conditions, with the columns of their order."""
-        if not self._is_short and sum(file.bytes for file in self.table.files) > self.table.sizes.scanned_here:
+        if not self._is_short and sum(file.bytes for file in self.table.files) > self.table.sizes.scanned_in_process:
             raise LeftToSpark(f"the table has {self.table.rows:,} rows")
         with ThreadPoolExecutor(READERS) as pool:
             for tables in in_order(pool, self._groups(), self._in_group, 0 if self._is_short else 2 * READERS):

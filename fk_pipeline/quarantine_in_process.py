@@ -16,7 +16,7 @@ from fk_pipeline.spec.project import results_read
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.corrections import digest_of
 from fk_pipeline.store.row_order import ordered
-from fk_pipeline.store.rows_here import Relation, RowRequest, leaving_errors
+from fk_pipeline.store.rows_in_process import Relation, RowRequest, leaving_errors
 
 EDITED_ENDINGS = (".csv", ".jsonl")
 """Endings of the files that people edit."""
