@@ -162,7 +162,7 @@ class WindowModel(Model):
     def live(self, side: Side) -> dict[str, Any]:
         return {key: row.value for key, row in self.states[side].items() if row.value is not None}
 
-    def alone_on(self) -> tuple[Side, ...]:
+    def unmatched_on(self) -> tuple[Side, ...]:
         """Returns the sides whose rows may stand alone."""
         return {"inner": (), "left": (Side.LEFT,), "outer": (Side.LEFT, Side.RIGHT)}[self.join]
 
@@ -199,12 +199,12 @@ class WindowModel(Model):
         then = self._tables(stands)
         changed = {side: self._changed(side, then[side], now[side], batch) for side in SIDES}
         asked = {side: changed[side] | self._partners(side, changed[OTHER[side]], then, now) for side in SIDES}
-        closing = {(side, key) for side in self.alone_on() for key in self._closing(side, now[side], stands, read)}
+        closing = {(side, key) for side in self.unmatched_on() for key in self._closing(side, now[side], stands, read)}
         return closing | {(branch, key) for branch in self._branches() for key in asked[branch or Side.LEFT]}
 
     def _branches(self) -> tuple[Side | None, ...]:
         """Returns the branches of the block: None for the pairs, a side for its rows alone."""
-        return (None, *self.alone_on())
+        return (None, *self.unmatched_on())
 
     def _changed(self, side: Side, then: Version, now: Version, batch: int) -> set[str]:
         """Returns the keys whose rows differ; a row that was removed from the table, and not deleted, has not changed.
@@ -307,7 +307,7 @@ class WindowSchedule(Schedule):
         model, found = self.windowed, {**pairs}
         now = max((row[1] for side in SIDES for row in rows[side].values()), default=-1)
         paired = {side: {pair[place] for pair in pairs} for place, side in enumerate(SIDES)}
-        for side in model.alone_on():
+        for side in model.unmatched_on():
             for key, row in rows[side].items():
                 if key not in paired[side] and (model.at_once or model.close(side, row) < now):
                     found[(key, None) if side == Side.LEFT else (None, key)] = (

@@ -12,7 +12,7 @@ from fk_pipeline.blocks.story import RowVersion
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate.story import GroupStory
 from fk_pipeline.kinds.foreign_key.evidence import versions_of
-from fk_pipeline.kinds.foreign_key.explain_alone import explain_alone
+from fk_pipeline.kinds.foreign_key.explain_unmatched_right import explain_unmatched_right
 from fk_pipeline.kinds.foreign_key.story import events_of
 from fk_pipeline.kinds.table.story import KeyStory
 from fk_pipeline.kinds.window.story import WindowStory
@@ -67,13 +67,13 @@ def test_a_right_row_that_comes_and_goes_is_deleted_only_where_it_is(tmp_path: P
         expected=lambda: None,
     )
     ledger = Ledger(str(tmp_path / "home"), spec.definition)
-    told = explain_alone(evidence, spec, ledger).conclusion
+    told = explain_unmatched_right(evidence, spec, ledger).conclusion
     assert told.endswith("the right row of batch 3 does not pass `where`, and nothing newer has come.")
 
 
 def test_a_windowed_row_that_is_left_out_is_no_deletion() -> None:
     version = RowVersion(batch=1, sequence={}, op="u", row={"id": 1, "v": 0}, current=True, left_out=True)
-    story = WindowStory(Side.LEFT, {"id": 1}, (version,), None, None, None, None, (), None, belongs_alone=False)
+    story = WindowStory(Side.LEFT, {"id": 1}, (version,), None, None, None, None, (), None, belongs_unmatched=False)
     assert story.events() == [(1, "row (u) *", "id=1, v=0; does not pass `where`", "")]
     assert story.sentences()[0] == "Its last version, of batch 1, does not pass `where`."
     gone = replace(story, versions=(replace(version, row=None, left_out=False),))

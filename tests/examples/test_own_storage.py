@@ -81,7 +81,7 @@ class Tables:
             due = its["responses"].where(f"_fk_batch = {batch}")
             both = its["subscription_store"], its["right_table"]
             verdicts = stages.verdicts(due, *both, its["left_changelog"], its["resolved_join"])
-            alone = stages.right_rows_alone(verdicts, its["right_table"], its[stage], batch)
+            alone = stages.unmatched_rights(verdicts, its["right_table"], its[stage], batch)
             self.keep(stage, stages.put(stage, its[stage], stages.resolved_join(verdicts).unionByName(alone)))
 
     def result(self) -> set[tuple[Any, ...]]:

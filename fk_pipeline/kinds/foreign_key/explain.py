@@ -17,7 +17,7 @@ from fk_pipeline.identity import EXPIRED, HALF_QUARANTINED, OF_PAIRS, QUARANTINE
 from fk_pipeline.kinds.foreign_key import kind as verdicts
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import LeftEvidence, held, records_of, reference, versions_of
-from fk_pipeline.kinds.foreign_key.explain_alone import explain_alone
+from fk_pipeline.kinds.foreign_key.explain_unmatched_right import explain_unmatched_right
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.story import (
     LeftStory,
@@ -67,7 +67,7 @@ def explain(read: TableReader, spec: ForeignKeySpec, ledger: Ledger, text: str) 
 
     side, key = _meant(text, spec)
     if side == Side.RIGHT:
-        return explain_alone(RightBySpark(read, spec, key), spec, ledger)
+        return explain_unmatched_right(RightBySpark(read, spec, key), spec, ledger)
     return _Explained(LeftBySpark(read, spec, key), spec, ledger).story()
 
 
@@ -82,7 +82,7 @@ def explain_in_process(table: Callable[[str], Relation], spec: ForeignKeySpec, l
 
     side, key = _meant(text, spec)
     if side == Side.RIGHT:
-        return explain_alone(RightHere(table, spec, key), spec, ledger)
+        return explain_unmatched_right(RightHere(table, spec, key), spec, ledger)
     return _Explained(LeftHere(table, spec, key), spec, ledger).story()
 
 

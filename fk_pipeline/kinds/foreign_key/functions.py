@@ -20,9 +20,9 @@ from fk_pipeline.cdc.records import ARRIVAL, ARRIVAL_TYPE, BAD, EVENT
 from fk_pipeline.errors import UsageError
 from fk_pipeline.frames import empty, join_by_key
 from fk_pipeline.identity import LATE, SIDES, BatchRange, Side
-from fk_pipeline.kinds.foreign_key import alone
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
+from fk_pipeline.kinds.foreign_key import unmatched_rights
 from fk_pipeline.kinds.foreign_key.layout import layout_of
 from fk_pipeline.kinds.foreign_key.responses import responses
 from fk_pipeline.kinds.foreign_key.right_table import right_table
@@ -167,7 +167,7 @@ class StageFunctions:
         """
         return resolver.rows_changed(resolver.rows_to_write(verdicts, self.spec), self.spec)
 
-    def right_rows_alone(
+    def unmatched_rights(
         self, verdicts: DataFrame, right_table: DataFrame, result: DataFrame, batches: int | BatchRange
     ) -> DataFrame:
         """Returns the rows without a left row that batches change in an outer join, for one `put` with `resolved_join`.
@@ -183,8 +183,8 @@ class StageFunctions:
         """
         if not self.spec.outer:
             return self.resolved_join(verdicts.limit(0))
-        changed = alone.changed_rights(right_table, _range(batches), self.spec)
-        return alone.of_tables(verdicts, changed, right_table, result, self.spec, STOPPING)
+        changed = unmatched_rights.changed_rights(right_table, _range(batches), self.spec)
+        return unmatched_rights.of_tables(verdicts, changed, right_table, result, self.spec, STOPPING)
 
     def put(self, table: str, stored: DataFrame, changed: DataFrame) -> DataFrame:
         """Returns a table with changed rows in place of the rows with the same keys, as after a MERGE.

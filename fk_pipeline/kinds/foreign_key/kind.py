@@ -25,7 +25,7 @@ STALE_LEFT, STALE_RIGHT, REWRITTEN = "stale left", "stale right", "rewritten"
 REFUSED = (QUARANTINED, HALF_QUARANTINED)
 """Verdicts on responses for whose pair of rows an expression fails."""
 
-LEFT_UNMATCHED, NO_LONGER_UNMATCHED = "alone", "no longer alone"
+RIGHT_UNMATCHED, NO_LONGER_UNMATCHED = "alone", "no longer alone"
 """Counts of right rows in an outer join: those that came to stand alone or changed there, and those that ceased to."""
 
 ALL_VERDICTS = (JOINED, HALF_JOINED, RETRACTED, UNCHANGED, STALE_LEFT, STALE_RIGHT, REWRITTEN, EXPIRED, *REFUSED)

@@ -37,7 +37,7 @@ def lineage(spec: ForeignKeySpec, stage: str) -> dict[str, list[tuple[str, str]]
             origins[s.RIGHT_HASH].append((Stage.RIGHT_TABLE, s.HASH))
             for name, column in keys.items():
                 origins[name].append((Stage.RIGHT_TABLE, column))
-            alones = zip(k.alone_columns(spec), keys.values(), strict=False)
+            alones = zip(k.unmatched_columns(spec), keys.values(), strict=False)
             origins |= {name: [(Stage.RIGHT_TABLE, column)] for (name, _), column in alones}
         for output in spec.key_outputs:
             of_keys = dict.fromkeys(spec.resolve(read) for read in parse_expression(output.sql).reads)

@@ -183,7 +183,7 @@ def _pending_right(
     truncated = log.where(F.col(s.BATCH).isin(batches) & F.col(quote(spec.right.key_columns[0].name)).isNull())
     parts.append(table.select(*rights).crossJoin(truncated.limit(1).select()))
     keys = reduce(DataFrame.unionByName, parts).distinct()
-    columns = k.paired_columns(spec) or k.alone_columns(spec)
+    columns = k.paired_columns(spec) or k.unmatched_columns(spec)
     return keys.select(
         *[F.lit(None).cast(dtype).alias(name) for name, dtype in k.pk_columns(spec)],
         *[F.col(quote(fk)).alias(name) for fk, (name, _) in zip(fks, columns, strict=True)],

@@ -228,7 +228,7 @@ def rows_changed(rows: DataFrame, spec: ForeignKeySpec, evaluator: Evaluator = S
     """
     pks = k.pk_names(spec)
     columns = [*pks, *k.fk_names(spec), s.LEFT_HASH, s.RIGHT_HASH, s.BATCH]
-    none = [F.lit(None).cast(dtype).alias(name) for name, dtype in k.alone_columns(spec)]
+    none = [F.lit(None).cast(dtype).alias(name) for name, dtype in k.unmatched_columns(spec)]
     answered = F.expr(f"IF({k.VERDICT} = '{EXPIRED}', NULL, {s.RIGHT_HASH})")
     rows = (
         _with_removals(rows, spec)

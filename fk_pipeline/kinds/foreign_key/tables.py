@@ -56,7 +56,7 @@ def chosen(name: str) -> str:
     return f"_fk_key_{name}"
 
 
-def alone_key(name: str) -> str:
+def unmatched_key(name: str) -> str:
     """Returns the name of a component of the key of a right row that stands alone in the result of an outer join."""
     return f"_fk_alone_{name}"
 
@@ -116,7 +116,7 @@ _COMPONENTS = {
     fk(""): "component of the foreign key; all are null if one is",
     previous_fk(""): "component of the foreign key before the last propagated change",
     chosen(""): "column of the result key that the pipeline file gives",
-    alone_key(""): "component of the key of a right row to which no left row refers; null in all other rows",
+    unmatched_key(""): "component of the key of a right row to which no left row refers; null in all other rows",
 }
 
 
@@ -174,7 +174,7 @@ def sensitive_names(spec: ForeignKeySpec, *sides: Side) -> frozenset[str]:
     """
     keys = [pk(c.name) for c in spec.left.key_columns if c.name in spec.left.sensitive]
     fks = [c.name for c in spec.right.key_columns if c.name in spec.right.sensitive]
-    keys += [name(column) for column in fks for name in (fk, previous_fk, alone_key)]
+    keys += [name(column) for column in fks for name in (fk, previous_fk, unmatched_key)]
     orders = [
         "value"  # the field of a sequence that `sequence_by` gives
         for side in map(spec.side, SIDES)
@@ -204,10 +204,10 @@ def keys_of(spec: ForeignKeySpec, table: str) -> Table:
     elif table == SUBSCRIPTION_STORE:
         keys = pk_columns(spec)
     elif table == RESOLVED_JOIN:
-        keys = (*pk_columns(spec), *paired_columns(spec), *alone_columns(spec))
+        keys = (*pk_columns(spec), *paired_columns(spec), *unmatched_columns(spec))
         nullable = keys if spec.outer else paired_columns(spec)
-        if alone_columns(spec):
-            either = tuple(tuple(name for name, _ in part) for part in (pk_columns(spec), alone_columns(spec)))
+        if unmatched_columns(spec):
+            either = tuple(tuple(name for name, _ in part) for part in (pk_columns(spec), unmatched_columns(spec)))
     secret = sensitive_names(spec, *([] if side is None else [side]))
     return Table(
         table,
@@ -246,7 +246,7 @@ def has_left(spec: ForeignKeySpec) -> str:
     return f"({quote(pk_columns(spec)[0][0])} IS NOT NULL)"
 
 
-def alone_columns(spec: ForeignKeySpec) -> tuple[tuple[str, str], ...]:
+def unmatched_columns(spec: ForeignKeySpec) -> tuple[tuple[str, str], ...]:
     """Returns (name, type) of each component of the right key in the key of a row of an outer join without a left row.
 
     They are null in all other rows. There are none with `result_key: both`: there the foreign key, which such a row
@@ -254,13 +254,13 @@ def alone_columns(spec: ForeignKeySpec) -> tuple[tuple[str, str], ...]:
     """
     if not spec.outer or paired_columns(spec):
         return ()
-    return tuple((alone_key(c.name), c.type) for c in spec.right.key_columns)
+    return tuple((unmatched_key(c.name), c.type) for c in spec.right.key_columns)
 
 
 def shown_keys(spec: ForeignKeySpec) -> list[str]:
     """Returns, per key column of the result, the name of the column of the source that it is."""
     left = [column.name for column in spec.left.key_columns]
-    has_right = paired_columns(spec) or alone_columns(spec)
+    has_right = paired_columns(spec) or unmatched_columns(spec)
     right = [column.name for column in spec.right.key_columns] if has_right else []
     return [*left, *(f"right.{name}" if name in left else name for name in right)]
 
@@ -358,13 +358,13 @@ def resolved_join(
     """
     key = keys_of(spec, RESOLVED_JOIN)
     chosen_columns = tuple((chosen(name), dtype) for name, dtype in key_types)
-    skippable_keys = (*pk_columns(spec), *fk_columns(spec), *alone_columns(spec), *chosen_columns)
+    skippable_keys = (*pk_columns(spec), *fk_columns(spec), *unmatched_columns(spec), *chosen_columns)
     return Table(
         RESOLVED_JOIN,
         (
             *pk_columns(spec),
             *fk_columns(spec),
-            *alone_columns(spec),
+            *unmatched_columns(spec),
             *chosen_columns,
             (s.LEFT_HASH, "BINARY"),
             (s.RIGHT_HASH, "BINARY"),

@@ -62,7 +62,7 @@ def block_of(spec: WindowSpec, spans: Spans, clocks: Clocks | None = None, *, is
             both rows in `PAIR_AS_JSON`.
     """
     branches = [_pairs(spec, spans, isolating=isolating)]
-    for side in k.alone_on(spec):
+    for side in k.unmatched_on(spec):
         unmatched = _unmatched(spec, spans, side, isolating=isolating)
         branches.append(unmatched if clocks is None else replace(unmatched, moving=_moving(spans, side, clocks)))
     first, aliases = branches[0], tuple(alias for branch in branches for alias in branch.aliases)

@@ -31,7 +31,7 @@ def but_forgotten(read: Reader, rows: RowSet) -> RowSet:
     written, goes = rows.frame, rows.frame.where(_GOES)
     for side in SIDES:
         written = written.join(_unknown(read, goes, side).select(ROW), ROW, "left_anti")
-    for side in k.alone_on(read.spec):
+    for side in k.unmatched_on(read.spec):
         of_side = f"{_UNMATCHED_WRITTEN} AND {quote(k.parts(read.spec, side)[0])} IS NOT NULL"
         paired = _paired(read, rows.frame.where(of_side), side)
         unmatched = written.where(of_side).join(paired, paired.columns, "left_anti")

@@ -23,7 +23,7 @@ class WindowStage(StrEnum):
 PAIRED, PARTED = "paired", "parted"
 """Counts of pairs that the result has got, or got with other rows, and of pairs that it has lost."""
 
-LEFT_ALONE, MATCHED = "left alone", "taken back"
+LEFT_UNMATCHED, MATCHED = "left alone", "taken back"
 """Counts of rows without a match that the result has got, and of those that it has lost."""
 
 TIME, BUCKET = "_fk_time", "_fk_bucket"
@@ -146,7 +146,7 @@ WINDOW = Kind(
             counts={
                 "paired": (PAIRED,),
                 "parted": (PARTED,),
-                "alone": (LEFT_ALONE,),
+                "alone": (LEFT_UNMATCHED,),
                 "taken back": (MATCHED,),
                 "quarantined": (QUARANTINED,),
             },

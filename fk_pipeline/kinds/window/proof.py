@@ -118,7 +118,7 @@ def pending(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[int]], s
         first = quote(names[0])
         touched, truncated = concerned(log, state, names, due)
         frames.append(touched.selectExpr(*keys).unionByName(state.selectExpr(*keys).crossJoin(truncated)).distinct())
-        if side in k.alone_on(spec):
+        if side in k.unmatched_on(spec):
             every = log.where(f"{first} IS NOT NULL").selectExpr(*keys).unionByName(state.selectExpr(*keys)).distinct()
             none = [F.lit(None).cast(dtype).alias(name) for name, dtype in k.part_columns(spec, k.other(side))]
             frames.append(every.select("*", *none))
@@ -149,7 +149,7 @@ def unproved(tables: Mapping[str, DataFrame], spec: WindowSpec, ledger: Ledger) 
             rows.where(f"_fk_at < {at}").selectExpr(*keys),
             in_result.join(known, k.parts(spec, side), "left_anti"),
         ]
-        if side in k.alone_on(spec):  # the match of a row that is a little younger may have expired
+        if side in k.unmatched_on(spec):  # the match of a row that is a little younger may have expired
             none = [F.lit(None).cast(dtype).alias(name) for name, dtype in k.part_columns(spec, k.other(side))]
             frames.append(rows.where(f"_fk_at < {at + max(0, older)}").selectExpr(*keys).select("*", *none))
     return frames, "TRUE"

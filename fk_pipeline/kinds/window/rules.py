@@ -87,7 +87,7 @@ def result_views(reader: CheckReader, _: Evaluator) -> list[View]:
     result, states = _touched(reader)
     rows = {side: _living(states[side], side, reader.spec) for side in SIDES}
     views = [_pairs(reader, result, states, rows)]
-    return [*views, *(_unmatched(reader, side, result, rows[side]) for side in k.alone_on(reader.spec))]
+    return [*views, *(_unmatched(reader, side, result, rows[side]) for side in k.unmatched_on(reader.spec))]
 
 
 def _touched(reader: CheckReader) -> tuple[DataFrame, dict[Side, DataFrame]]:

@@ -21,7 +21,7 @@ from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.block import Clocks, block_of
 from fk_pipeline.kinds.window.clock import CLOCK, CLOCK_KIND, OPEN, time_text
 from fk_pipeline.kinds.window.forgotten import but_forgotten
-from fk_pipeline.kinds.window.kind import LEFT_ALONE, MATCHED, PAIRED, PARTED, TIME, WindowStage
+from fk_pipeline.kinds.window.kind import LEFT_UNMATCHED, MATCHED, PAIRED, PARTED, TIME, WindowStage
 from fk_pipeline.kinds.window.refused import Refused, refused_before
 from fk_pipeline.kinds.window.spans import LEAST, Spans
 from fk_pipeline.stage_input import Reader
@@ -31,8 +31,8 @@ _COUNTS = {
     ADDED: PAIRED,
     WRITTEN: PAIRED,
     REMOVED: PARTED,
-    f"{UNMATCHED}{ADDED}": LEFT_ALONE,
-    f"{UNMATCHED}{WRITTEN}": LEFT_ALONE,
+    f"{UNMATCHED}{ADDED}": LEFT_UNMATCHED,
+    f"{UNMATCHED}{WRITTEN}": LEFT_UNMATCHED,
     f"{UNMATCHED}{REMOVED}": MATCHED,
 }
 """Per decision about a row, the name of its count: a row that lacks a key stands alone."""
@@ -131,7 +131,7 @@ def _stands_for(read: Reader, spans: Spans, clock: int) -> dict[str, Any]:
     These are rows of sides that may stand alone; a row that serves both sides counts once.
     """
     since: dict[Side, int] = {}
-    for side in k.alone_on(read.spec):
+    for side in k.unmatched_on(read.spec):
         source, closed = k.source(read.spec, side), spans.closed_at(side, clock)
         since[source] = min(closed, since.get(source, closed))
     is_open = 0

@@ -62,8 +62,8 @@ class WindowStory(Story):
         close: the time that the clock must pass before the row stands alone; None if rows do not wait.
         clock: the greatest time of all rows; None if there is none, or rows do not wait.
         partners: the rows of the other side.
-        alone_in: the batch that last wrote the row alone; None if the result does not have it so.
-        belongs_alone: whether it should stand alone.
+        unmatched_in: the batch that last wrote the row alone; None if the result does not have it so.
+        belongs_unmatched: whether it should stand alone.
         horizon: with `retention`, the time before which events expire when they land; None without.
         expired_at: the time of the row if it was older than that when it landed; None if it was not.
         forgotten: whether the states do not have the row, though the result does: it became too old.
@@ -77,8 +77,8 @@ class WindowStory(Story):
     close: str | None
     clock: str | None
     partners: tuple[Partner, ...]
-    alone_in: int | None
-    belongs_alone: bool
+    unmatched_in: int | None
+    belongs_unmatched: bool
     due: dict[str, list[int]] = field(default_factory=dict)
     horizon: str | None = None
     expired_at: str | None = None
@@ -100,7 +100,7 @@ class WindowStory(Story):
         if self.forgotten:
             return True
         pairs = all(partner.matches == (partner.written_in is not None) for partner in self.partners)
-        return pairs and self.belongs_alone == (self.alone_in is not None)
+        return pairs and self.belongs_unmatched == (self.unmatched_in is not None)
 
     @property
     def heading(self) -> str:
@@ -119,7 +119,7 @@ class WindowStory(Story):
     def sentences(self) -> list[str]:
         """Returns the present state in sentences, the conclusion last."""
         pairs = f"has {counted(self.pairs, 'pair')} of it" if self.pairs else "does not have it"
-        return [*self._state(), self.concluded(pairs if self.alone_in is None else "has it alone")]
+        return [*self._state(), self.concluded(pairs if self.unmatched_in is None else "has it alone")]
 
     def _state(self) -> list[str]:
         """Returns the sentences before the conclusion."""
@@ -138,7 +138,7 @@ class WindowStory(Story):
             f"It has {counted(self.matches, 'match', 'matches')}.",
         ]
         if not self.matches and self.close is not None:
-            passed = "has passed" if self.belongs_alone else "has not passed"
+            passed = "has passed" if self.belongs_unmatched else "has not passed"
             sentences.append(f"The clock, {self.clock}, {passed} its close, {self.close}.")
         return sentences
 
@@ -179,8 +179,8 @@ def _story(evidence: RowEvidence, ledger: Ledger) -> WindowStory:
     clock = max(evidence.greatest.values(), default=None)
     close = at + spans.wait(side) if at is not None and spec.waits else None
     closed = not spec.waits or (close is not None and clock is not None and clock > close)
-    may_be_alone = side in k.alone_on(spec)
-    partners = _partners(evidence, close if may_be_alone else None, is_limited=horizon is not None)
+    may_be_unmatched = side in k.unmatched_on(spec)
+    partners = _partners(evidence, close if may_be_unmatched else None, is_limited=horizon is not None)
     other_key, owner = k.parts(spec, k.other(side))[0], None if own is None else own[s.OWNER]
     return WindowStory(
         side=side,
@@ -191,8 +191,11 @@ def _story(evidence: RowEvidence, ledger: Ledger) -> WindowStory:
         close=_text(close, spans),
         clock=_text(clock, spans),
         partners=partners,
-        alone_in=max((row[s.BATCH] for row in evidence.written if row[other_key] is None), default=None),
-        belongs_alone=may_be_alone and at is not None and closed and not any(partner.matches for partner in partners),
+        unmatched_in=max((row[s.BATCH] for row in evidence.written if row[other_key] is None), default=None),
+        belongs_unmatched=may_be_unmatched
+        and at is not None
+        and closed
+        and not any(partner.matches for partner in partners),
         due=ledger.due.by_stage(),
         horizon=horizon,
         expired_at=_text(expired_at, spans),

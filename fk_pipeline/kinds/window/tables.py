@@ -84,7 +84,7 @@ def is_pair(spec: WindowSpec) -> str:
     return " AND ".join(f"{quote(parts(spec, side)[0])} IS NOT NULL" for side in SIDES)
 
 
-def alone_on(spec: WindowSpec) -> tuple[Side, ...]:
+def unmatched_on(spec: WindowSpec) -> tuple[Side, ...]:
     """Returns the sides whose rows may stand alone in the result."""
     return () if spec.inner else SIDES if spec.outer else (Side.LEFT,)
 

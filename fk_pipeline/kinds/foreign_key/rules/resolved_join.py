@@ -14,10 +14,10 @@ from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import ALL_VERDICTS, REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.resolved_join import IMPLIED, with_result_key
 from fk_pipeline.kinds.foreign_key.rights import answer_columns
-from fk_pipeline.kinds.foreign_key.rules.alone import alone_view
 from fk_pipeline.kinds.foreign_key.rules.reading import ends_of, pks_of, versions_of
 from fk_pipeline.kinds.foreign_key.rules.responses import beside_right, excused_keys, pair_of, response_key
 from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
+from fk_pipeline.kinds.foreign_key.rules.unmatched_rights import unmatched_view
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.rules.check_reader import CheckReader, at_once, some_not_among
 from fk_pipeline.rules.logs import ledger_counts
@@ -39,7 +39,7 @@ def resolved_join_views(reader: CheckReader, _: Evaluator) -> list[View]:
     spec = reader.spec
     batch = f"COALESCE({s.BATCH}, {_CHANGED_IN})"
     result = View(_result_rows(reader), source_key(spec), batch, _result_rules(spec), excused_keys(reader))
-    more = [alone_view(reader)] if spec.outer else []
+    more = [unmatched_view(reader)] if spec.outer else []
     return [result, _verdicts(reader), *more, *([_chosen_keys(reader)] if spec.key_outputs else [])]
 
 

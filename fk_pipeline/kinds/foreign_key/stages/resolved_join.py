@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.outputs import FAILED, quarantined_pairs
 from fk_pipeline.effects import Effect, Reject, ReplaceBatches, Report
-from fk_pipeline.identity import ALONE_QUARANTINED, APPLIED, INSERTED, Side
-from fk_pipeline.kinds.foreign_key import alone
+from fk_pipeline.identity import APPLIED, INSERTED, UNMATCHED_QUARANTINED, Side
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.kind import LEFT_UNMATCHED, NO_LONGER_UNMATCHED, REFUSED, Stage
+from fk_pipeline.kinds.foreign_key import unmatched_rights
+from fk_pipeline.kinds.foreign_key.kind import NO_LONGER_UNMATCHED, REFUSED, RIGHT_UNMATCHED, Stage
 from fk_pipeline.kinds.foreign_key.rights import answering, validity
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.stages.reading import UPSTREAM, ends_of, never_rewritten, unchanged_since
@@ -79,17 +79,17 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         # Many rows are computed only while they are written; their keys are known before that.
         chosen = resolver.rows_to_write(verdicts.frame, spec, once=True)
         keys, unique, rows = (
-            alone.result_key(chosen, spec),
+            unmatched_rights.result_key(chosen, spec),
             _once(read, counts, at_most),
             resolver.rows_changed(chosen, spec),
         )
         planned = read.frames.planned(rows, writing, cached=verdicts.cached, keys=keys, unique=unique)
-        unmatched = alone.by_keys(read, verdicts) if spec.outer else None
+        unmatched = unmatched_rights.by_keys(read, verdicts) if spec.outer else None
         unmatched_counts = _unmatched_counts(unmatched)
         return [
             Report(_with(counts, unmatched_counts)),
             _stored_verdicts(verdicts, counts),
-            *alone.written(read, planned, unmatched, _total(unmatched_counts)),
+            *unmatched_rights.written(read, planned, unmatched, _total(unmatched_counts)),
         ]
     effects: list[Effect] = []
     changed: RowSet | None = None
@@ -99,14 +99,14 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     if read.evaluator.isolating and changed is not None:
         verdicts = read.frames.cached(resolver.refused_pairs(verdicts.frame, changed.frame, spec), at_most)
         counts, _ = _tally(verdicts, spec)
-    unmatched = alone.by_keys(read, verdicts) if spec.outer else None
+    unmatched = unmatched_rights.by_keys(read, verdicts) if spec.outer else None
     unmatched_counts = _unmatched_counts(unmatched)
     if spec.computes:
         if changed is not None:
             changed.compute()  # an expression that fails must fail before anything is committed
         effects.append(_refused(read, verdicts, counts, unmatched, unmatched_counts))
     effects += [Report(_with(counts, unmatched_counts)), _stored_verdicts(verdicts, counts)]
-    return [*effects, *alone.written(read, changed, unmatched, _total(unmatched_counts))]
+    return [*effects, *unmatched_rights.written(read, changed, unmatched, _total(unmatched_counts))]
 
 
 def _unmatched_counts(unmatched: RowSet | None) -> Counts:
@@ -118,7 +118,7 @@ def _unmatched_counts(unmatched: RowSet | None) -> Counts:
     for batch, groups in unmatched.counts(s.BATCH, s.DELETED, *([FAILED] if isolating else [])).items():
         counts = by_batch.setdefault(batch, {})
         for (gone, *reason), number in groups.items():
-            name = ALONE_QUARANTINED if any(reason) else NO_LONGER_UNMATCHED if gone else LEFT_UNMATCHED
+            name = UNMATCHED_QUARANTINED if any(reason) else NO_LONGER_UNMATCHED if gone else RIGHT_UNMATCHED
             counts[name] = counts.get(name, 0) + number
     return by_batch
 
@@ -142,7 +142,7 @@ def _refused(
     number = sum(groups.get(verdict, 0) for groups in counts.values() for verdict in REFUSED)
     columns = [s.BATCH, s.FILE, s.LINE, s.REASON, s.RAW]
     rows = [decided.frame.where(F.col(k.VERDICT).isin(*REFUSED)).select(*columns)] if number else []
-    more = sum(groups.get(ALONE_QUARANTINED, 0) for groups in unmatched_counts.values())
+    more = sum(groups.get(UNMATCHED_QUARANTINED, 0) for groups in unmatched_counts.values())
     if unmatched is not None and more:
         rows, number = [*rows, quarantined_pairs(unmatched.frame)], number + more
     return Reject(reduce(DataFrame.unionByName, rows) if rows else None, number, "join")
@@ -173,14 +173,14 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     joins = not (unchanged and readable) or bool(read.about(k.RESOLVED_JOIN).rows)
     verdicts = read.frames.cached(decided, at_most) if joins else read.frames.planned(decided, at_most)
     counts, writing = _tally(verdicts, spec)
-    unmatched = alone.of_all(read, verdicts.frame, right) if spec.outer else None
+    unmatched = unmatched_rights.of_all(read, verdicts.frame, right) if spec.outer else None
     unmatched_counts = _unmatched_counts(unmatched)
     effects: list[Effect] = [Report(_with(counts, unmatched_counts))]
     if spec.computes:
         effects.append(Reject(None, 0, "join"))
     effects.append(_stored_verdicts(verdicts, counts))
     if not writing:
-        return [*effects, *alone.written(read, None, unmatched, _total(unmatched_counts))]
+        return [*effects, *unmatched_rights.written(read, None, unmatched, _total(unmatched_counts))]
     chosen = resolver.rows_to_write(verdicts.frame, spec, _once(read, counts, at_most))
     if first:
         rows = resolver.first_rows(with_content(log, spec, Side.LEFT), right, spec)
@@ -191,9 +191,9 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
         # Spark has sorted the left rows by their foreign keys; they are written in the order of their own keys.
         changes = changes.sortWithinPartitions(*map(quote, k.pk_names(spec)))
     most = 1 if first else _rows_of(spec)
-    keys = None if first or most > 1 else alone.result_key(chosen, spec)
+    keys = None if first or most > 1 else unmatched_rights.result_key(chosen, spec)
     planned = read.frames.planned(changes, most * writing, keys=keys)
-    return [*effects, *alone.written(read, planned, unmatched, _total(unmatched_counts))]
+    return [*effects, *unmatched_rights.written(read, planned, unmatched, _total(unmatched_counts))]
 
 
 def _rows_of(spec: ForeignKeySpec) -> int:

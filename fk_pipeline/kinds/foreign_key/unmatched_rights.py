@@ -52,7 +52,7 @@ def by_keys(read: Reader, decided: RowSet) -> RowSet:
     at_most = min(2 * decided.at_most + read.history.propagated(Stage.RIGHT_TABLE), UNKNOWN)
     changed = _changed_keys(read)
     keys = read.frames.cached(candidate_keys(decided.frame, changed, spec), at_most)
-    pks, alones = ([name for name, _ in columns(spec)] for columns in (k.pk_columns, k.alone_columns))
+    pks, alones = ([name for name, _ in columns(spec)] for columns in (k.pk_columns, k.unmatched_columns))
     needed = [*pks, *fks, s.RIGHT_HASH]
     result = read.with_keys(k.RESOLVED_JOIN, keys, dict(zip(alones or fks, fks, strict=True)), needed=needed)
     open_keys = keys.but(MATCHED, True)
@@ -61,7 +61,7 @@ def by_keys(read: Reader, decided: RowSet) -> RowSet:
     # With `result_key: both` the first search was by foreign key too.
     referring = read.with_keys(k.RESOLVED_JOIN, open_keys, fks, needed=needed) if alones else result
     matched = matched_keys(referring, spec, _replaced(decided.frame, spec))
-    return read.frames.cached(rows_alone(keys.frame, rights, matched, result, spec, read.evaluator), at_most)
+    return read.frames.cached(unmatched_rows(keys.frame, rights, matched, result, spec, read.evaluator), at_most)
 
 
 def of_all(read: Reader, decided: DataFrame, rights: DataFrame) -> RowSet:
@@ -78,7 +78,7 @@ def of_all(read: Reader, decided: DataFrame, rights: DataFrame) -> RowSet:
     else:  # no right row stood alone before, so only those that changed may now
         keys = changed.withColumn(MATCHED, F.lit(False))
         matched = decided.where(MATCHED_SQL).select(*map(quote, k.fk_names(spec))).distinct()
-        rows = rows_alone(keys, rights, matched, None, spec, read.evaluator)
+        rows = unmatched_rows(keys, rights, matched, None, spec, read.evaluator)
     return read.frames.cached(rows, None)
 
 
@@ -104,7 +104,7 @@ def of_tables(
     spec: ForeignKeySpec,
     evaluator: Evaluator,
 ) -> DataFrame:
-    """Returns the rows of right rows alone to write or to remove: see `rows_alone`.
+    """Returns the rows of right rows alone to write or to remove: see `unmatched_rows`.
 
     Args:
         decided: the decided responses of the batches.
@@ -115,7 +115,7 @@ def of_tables(
         evaluator: evaluates the selected expressions.
     """
     matched = matched_keys(result, spec, _replaced(decided, spec))
-    return rows_alone(candidate_keys(decided, changed, spec), rights, matched, result, spec, evaluator)
+    return unmatched_rows(candidate_keys(decided, changed, spec), rights, matched, result, spec, evaluator)
 
 
 def changed_rights(right_table: DataFrame, batches: BatchRange, spec: ForeignKeySpec) -> DataFrame:
@@ -145,7 +145,7 @@ def written(read: Reader, rows: RowSet | None, unmatched: RowSet | None, number:
 
 def result_key(rows: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     """Returns the key columns of rows of the result; rows that do not have those of a right row alone are left rows."""
-    none = {name: F.lit(None).cast(dtype).alias(name) for name, dtype in k.alone_columns(spec)}
+    none = {name: F.lit(None).cast(dtype).alias(name) for name, dtype in k.unmatched_columns(spec)}
     keys = k.keys_of(spec, k.RESOLVED_JOIN).keys
     return rows.select([F.col(quote(key)) if key in rows.columns else none[key] for key in keys])
 
@@ -190,7 +190,7 @@ def _replaced(decided: DataFrame, spec: ForeignKeySpec) -> DataFrame:
     return decided.where(F.col(k.VERDICT).isin(*REPLACING)).select(*pks)
 
 
-def rows_alone(
+def unmatched_rows(
     candidates: DataFrame,
     rights: DataFrame,
     matched: DataFrame,
@@ -216,14 +216,14 @@ def rows_alone(
         *as_fks(spec), F.col(s.HASH).alias(s.RIGHT_HASH), right_row(spec).alias("right")
     )
     rows = candidates.join(living, fks, "left").join(matched.withColumn(_OTHER, F.lit(True)), fks, "left")
-    is_alone = f"right IS NOT NULL AND NOT {MATCHED} AND {_OTHER} IS NULL"
+    is_unmatched = f"right IS NOT NULL AND NOT {MATCHED} AND {_OTHER} IS NULL"
     if result is None:
-        rows = rows.where(is_alone).withColumn(s.DELETED, F.lit(False))
+        rows = rows.where(is_unmatched).withColumn(s.DELETED, F.lit(False))
     else:
         stored = result.where(f"NOT {k.has_left(spec)}").select(
             *map(quote, fks), F.col(s.RIGHT_HASH).alias(_STORED_HASH)
         )
-        rows = rows.join(stored, fks, "left").withColumn(s.DELETED, F.expr(f"NOT ({is_alone})"))
+        rows = rows.join(stored, fks, "left").withColumn(s.DELETED, F.expr(f"NOT ({is_unmatched})"))
         same = f"{_STORED_HASH} <=> {s.RIGHT_HASH}"
         rows = rows.where(f"IF({s.DELETED}, {_STORED_HASH} IS NOT NULL, NOT ({same}))")
     right = F.when(~F.col(s.DELETED), F.col("right")).alias("right")
@@ -234,7 +234,7 @@ def rows_alone(
 def _keys(spec: ForeignKeySpec) -> list[Column]:
     """Returns the key columns, foreign key and left hash of the row of a right row that stands alone."""
     fks = [F.col(quote(name)) for name in k.fk_names(spec)]
-    right_keys = [fk.alias(name) for fk, (name, _) in zip(fks, k.alone_columns(spec), strict=False)]
+    right_keys = [fk.alias(name) for fk, (name, _) in zip(fks, k.unmatched_columns(spec), strict=False)]
     none = [F.lit(None).cast(dtype).alias(name) for name, dtype in (*k.pk_columns(spec), (s.LEFT_HASH, "BINARY"))]
     return [*none, *fks, *right_keys]
 

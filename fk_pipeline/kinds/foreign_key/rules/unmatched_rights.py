@@ -7,11 +7,11 @@ from pyspark.sql import functions as F
 
 from fk_pipeline.identity import OF_PAIRS
 from fk_pipeline.kinds.foreign_key import tables as k
-from fk_pipeline.kinds.foreign_key.alone import matched_keys, no_left_row
 from fk_pipeline.kinds.foreign_key.rights import as_fks, right_row
 from fk_pipeline.kinds.foreign_key.rules.reading import pks_of
 from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.kinds.foreign_key.unmatched_rights import matched_keys, no_left_row
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.scan import COPIES, ROW, Rule, View, hex_of, only_one, with_copies
 from fk_pipeline.spec import quote
@@ -26,7 +26,7 @@ _RIGHT, _CHANGED_IN, _MATCHED, _REFUSED, _OWN_KEY = (
 )
 
 
-def alone_view(reader: CheckReader) -> View:
+def unmatched_view(reader: CheckReader) -> View:
     """Returns the view of the right rows that stand alone, or should."""
     keys = ", ".join(f"{quote(fk)} AS {quote(name)}" for name, fk in k.right_keys(reader.spec).items())
     batch = f"COALESCE({s.BATCH}, {_CHANGED_IN})"
@@ -37,12 +37,12 @@ def _rules() -> tuple[Rule, ...]:
     """Returns the rules for `_rows`. At most one of them applies to a row, besides that of two rows."""
     stored = f"CONCAT('right ', {hex_of(s.RIGHT_HASH)})"
     current = f"IF({_MATCHED}, 'no row: a left row has it', CONCAT('right ', {hex_of(_RIGHT)}))"
-    is_alone = f"{_RIGHT} IS NOT NULL AND NOT {_MATCHED}"
-    stale = f"NOT ({is_alone}) OR NOT ({s.RIGHT_HASH} <=> {_RIGHT}) OR NOT {_OWN_KEY}"
+    is_unmatched = f"{_RIGHT} IS NOT NULL AND NOT {_MATCHED}"
+    stale = f"NOT ({is_unmatched}) OR NOT ({s.RIGHT_HASH} <=> {_RIGHT}) OR NOT {_OWN_KEY}"
     return (
         only_one("one_row_per_right_key_alone"),
         Rule("no_stale_row_alone", f"{ROW} IS NOT NULL AND ({stale})", stored, current),
-        Rule("no_missing_row_alone", f"{ROW} IS NULL AND {is_alone} AND {_REFUSED} IS NULL", "'no row'", current),
+        Rule("no_missing_row_alone", f"{ROW} IS NULL AND {is_unmatched} AND {_REFUSED} IS NULL", "'no row'", current),
     )
 
 
@@ -57,7 +57,7 @@ def _rows(reader: CheckReader) -> DataFrame:
         `select` failed on the right row alone.
     """
     spec = reader.spec
-    fks, alones = k.fk_names(spec), [name for name, _ in k.alone_columns(spec)]
+    fks, alones = k.fk_names(spec), [name for name, _ in k.unmatched_columns(spec)]
     stored, rights, matched = _whole(reader) if reader.batches is None or reader.small else _of_the_batches(reader)
     own = " AND ".join(f"{quote(fk)} <=> {quote(key)}" for fk, key in zip(fks, alones, strict=False)) or "TRUE"
     result = with_copies(stored, list(map(quote, alones or fks))).select(
@@ -103,7 +103,7 @@ def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFram
     written = matched_keys(reader.of_batches(k.RESOLVED_JOIN, s.BATCH), spec)
     # A right key of a row that was written needs no search for another one: many rows may have it.
     open_keys = reader.at_hand(keys.frame.join(written, list(fks), "left_anti"), keys.at_most)
-    result_keys = dict(zip([name for name, _ in k.alone_columns(spec)] or fks, fks, strict=True))
+    result_keys = dict(zip([name for name, _ in k.unmatched_columns(spec)] or fks, fks, strict=True))
     stored = reader.with_keys(k.RESOLVED_JOIN, keys, result_keys).join(keys.frame, list(fks), "left_semi")
     current = _rights(reader.with_keys(k.RIGHT_TABLE, keys, rights), spec)
     current = current.join(keys.frame, list(fks), "left_semi")

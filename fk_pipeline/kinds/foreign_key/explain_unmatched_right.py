@@ -63,7 +63,7 @@ class AloneStory(JoinStory):
         ]
 
 
-def explain_alone(evidence: RightEvidence, spec: ForeignKeySpec, ledger: Ledger) -> AloneStory:
+def explain_unmatched_right(evidence: RightEvidence, spec: ForeignKeySpec, ledger: Ledger) -> AloneStory:
     """Returns the story of a right key.
 
     Args:
