@@ -120,7 +120,9 @@ def of_definition(spec: PipelineSpec, stage: str, table: Table) -> dict[str, Any
     meta = spec.meta if stage == spec.definition.result_stage else {}
     return {
         **meta,
-        "dagster/column_schema": TableSchema([_column(spec, stage, table, name, kind) for name, kind in table.columns]),
+        "dagster/column_schema": TableSchema(
+            [_column(spec, stage, table, name, dtype) for name, dtype in table.columns]
+        ),
         "dagster/table_name": f"{spec.name}.{table.name}",
         "dagster/uri": _uri(f"{spec.home}/{table.name}"),
         "path": MetadataValue.path(f"{spec.home}/{table.name}"),
