@@ -234,6 +234,8 @@ class Kind:
             function from the name of a table to its stored rows (`store.rows_in_process.Relation`). It raises
             `LeftToSpark` where it is not certain that Spark tells the same; empty: Spark tells every story.
         impact_in_process: such a function as `impact`.
+        key_of_row: reference to a function of a pipeline and a row of its result, as JSON, that returns the text of the
+            key by which `explain` is asked for it; empty: `explain_in_process` is, too.
     """
 
     name: str
@@ -265,6 +267,7 @@ class Kind:
     views_in_process: Mapping[str, str] = field(default_factory=dict)
     explain_in_process: str = ""
     impact_in_process: str = ""
+    key_of_row: str = ""
     named_inputs: bool = False
 
     @cached_property

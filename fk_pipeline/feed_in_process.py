@@ -52,17 +52,26 @@ def changes(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, batch: int) -> Hel
     written = ledger.state(kind.result_stage, batch).versions.get(f"{name} written")
     versions = {commit.version for commit in of_batch} | ({written} if written is not None else set())
     refuse_gone(batch, [v for v in versions if not are_kept(f"{path}@{v}..{v}")], name, path)
-    of_change = [(CHANGE, pa.string()), (VERSION, pa.int64()), (TIME, pa.timestamp("us", "UTC"))]
-    schema = pa.schema([*of_change, *(table.schema.field(column) for column in layout[name].names)])
+    schema = schema_of_changes(table, layout[name].names)
     with leaving_errors():
-        parts = [_of_commit(path, layout, name, commit, batch, schema, sizes) for commit in of_batch]
+        parts = [of_commit(path, layout, name, commit, batch, schema, sizes) for commit in of_batch]
     return HeldRows(pa.concat_tables([schema.empty_table(), *parts]))
 
 
-def _of_commit(
-    path: str, layout: Layout, name: str, commit: Commit, batch: int, schema: pa.Schema, sizes: Sizes
+def schema_of_changes(table: InProcessTable, names: Sequence[str]) -> pa.Schema:
+    """Returns the columns of the changes of a table: three about the change, then some columns of the table."""
+    of_change = [(CHANGE, pa.string()), (VERSION, pa.int64()), (TIME, pa.timestamp("us", "UTC"))]
+    return pa.schema([*of_change, *(table.schema.field(name) for name in names)])
+
+
+def of_commit(
+    path: str, layout: Layout, name: str, commit: Commit, batch: int | None, schema: pa.Schema, sizes: Sizes
 ) -> pa.Table:
-    """Returns the changes of one commit for a batch."""
+    """Returns the changes of one commit for a batch; None: for all its batches, of which a removed row has no own.
+
+    Raises:
+        LeftToSpark: only Spark can read them, or tell which batch removed a row.
+    """
     feed = plain_feed(f"{path}@{commit.version}..{commit.version}")
     if feed is None:
         raise LeftToSpark(f"the changes of version {commit.version} are read by Delta only")
@@ -85,10 +94,10 @@ def _of_commit(
         if new is not None and old is not None and marks[new] == marks[old]:
             continue
         if new is None and old is not None:
-            if not BatchRange.parse(commit.batches).is_single:
+            if batch is not None and not BatchRange.parse(commit.batches).is_single:
                 raise LeftToSpark("a run of several batches removed rows")
             chosen.append((old, DELETE))
-        elif new is not None and batches[new] == batch:
+        elif new is not None and batch in (None, batches[new]):
             chosen.append((new, INSERT if old is None else UPDATE))
     at = _committed_at(path, commit.version)
     picked = rows.take(pa.array([i for i, _ in chosen], pa.int64()))

@@ -284,8 +284,16 @@ def _answer(pipeline: OpenPipeline, local: str, by_spark: str, tell: Callable[[s
     )
 
 
-def answer_in_process(pipeline: OpenPipeline, reference: str, *args: Any) -> Any:
+def answer_in_process(
+    pipeline: OpenPipeline, reference: str, *args: Any, tables: Callable[[str], Relation] | None = None
+) -> Any:
     """Returns the answer of a function of the kind that reads the stored rows in this process.
+
+    Args:
+        pipeline: the pipeline.
+        reference: the function.
+        args: what it takes besides tables, pipeline file and ledger.
+        tables: opens a stored table; default: as it is now. Who asks for many answers opens each once.
 
     Raises:
         LeftToSpark: only Spark can answer.
@@ -302,7 +310,7 @@ def answer_in_process(pipeline: OpenPipeline, reference: str, *args: Any) -> Any
     if not reference:
         raise LeftToSpark(f"the kind {spec.kind} is told by Spark")
     with concealing(spec), leaving_errors():
-        return loaded(reference)(partial(stored, spec, pipeline.sizes), spec, pipeline.ledger(), *args)
+        return loaded(reference)(tables or partial(stored, spec, pipeline.sizes), spec, pipeline.ledger(), *args)
 
 
 def _answer_by_spark(pipeline: OpenPipeline, reference: str, *args: Any) -> Any:

@@ -226,6 +226,7 @@ FOREIGN_KEY = Kind(
     impact="fk_pipeline.kinds.foreign_key.impact:impact",
     explain_in_process="fk_pipeline.kinds.foreign_key.explain:explain_in_process",
     impact_in_process="fk_pipeline.kinds.foreign_key.impact:impact_in_process",
+    key_of_row="fk_pipeline.kinds.foreign_key.tables:key_of_row",
     lineage="fk_pipeline.kinds.foreign_key.lineage:lineage",
     layout="fk_pipeline.kinds.foreign_key.layout:layout_of",
     declared_layout="fk_pipeline.kinds.foreign_key.layout:declared_layout",

@@ -6,11 +6,13 @@ key of the left row are `_fk_pk_<column>`, those of the foreign key `_fk_fk_<col
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.spec import quote
+from fk_pipeline.spec.keys import shown
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import (
@@ -263,6 +265,14 @@ def shown_keys(spec: ForeignKeySpec) -> list[str]:
     has_right = paired_columns(spec) or unmatched_columns(spec)
     right = [column.name for column in spec.right.key_columns] if has_right else []
     return [*left, *(f"right.{name}" if name in left else name for name in right)]
+
+
+def key_of_row(spec: ForeignKeySpec, row: Mapping[str, Any]) -> str:
+    """Returns the key of a row of the result as `explain` takes it: of its left row, or `right.` and its right key."""
+    left = {c.name: row[pk(c.name)] for c in spec.left.key_columns}
+    if None not in left.values():
+        return shown(left)
+    return f"right.{shown({c.name: row[fk(c.name)] for c in spec.right.key_columns})}"
 
 
 def left_changelog(spec: ForeignKeySpec, sequence: str, has_holes: bool = False) -> Table:

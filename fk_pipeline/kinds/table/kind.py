@@ -83,5 +83,6 @@ TABLE = Kind(
     meaning=f"{_PACKAGE}.tables:meaning",
     removals=Removals(VERSIONS, "_fk_hash IS NULL", f"{_PACKAGE}.tables:key_columns", "_fk_applied_in"),
     explain_in_process=f"{_PACKAGE}.story:explain_in_process",
+    key_of_row=f"{_PACKAGE}.tables:key_of_row",
     impact_in_process="fk_pipeline.blocks.story:no_impact",
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -12,6 +14,7 @@ from fk_pipeline.cdc.reader import format_of
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.table.kind import TABLE, VERSIONS, TableStage
 from fk_pipeline.kinds.table.spec import TableSpec
+from fk_pipeline.spec.keys import shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.schemas import MERGED, Table, changelog_table, skippable, typed_columns, version_columns
@@ -31,6 +34,11 @@ def keys_of(spec: TableSpec, table: str) -> Table:
 def shown_keys(spec: TableSpec) -> list[str]:
     """Returns the names of the key columns of the result for people: their own."""
     return [name for name, _ in key_columns(spec)]
+
+
+def key_of_row(spec: TableSpec, row: Mapping[str, Any]) -> str:
+    """Returns the key of a row of the result as `explain` takes it."""
+    return shown({c.name: row[c.name] for c in spec.input.key_columns})
 
 
 def layout_of(session: SparkSession, spec: TableSpec) -> Layout:

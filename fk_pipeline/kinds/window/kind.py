@@ -181,6 +181,7 @@ WINDOW = Kind(
     impact=f"{_PACKAGE}.story:impact",
     explain_in_process=f"{_PACKAGE}.story:explain_in_process",
     impact_in_process=f"{_PACKAGE}.story:impact_in_process",
+    key_of_row=f"{_PACKAGE}.tables:key_of_row",
     lineage="fk_pipeline.blocks.current:lineage",
     layout=f"{_PACKAGE}.layout:layout_of",
     declared_layout=f"{_PACKAGE}.layout:declared_layout",

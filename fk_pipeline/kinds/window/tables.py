@@ -6,7 +6,8 @@ Source columns keep their names in the changelogs and in both tables. In the res
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from fk_pipeline.blocks.current import secret_columns
 from fk_pipeline.blocks.meaning import meaning_in
@@ -14,6 +15,7 @@ from fk_pipeline.blocks.select.block import PART, ROW
 from fk_pipeline.identity import SIDES, Side
 from fk_pipeline.kinds.window.kind import BUCKET, TIME, WINDOW, WindowStage
 from fk_pipeline.spec import quote
+from fk_pipeline.spec.keys import shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.schemas import Table, typed_columns
 
@@ -66,6 +68,12 @@ def parts(spec: WindowSpec, *sides: Side) -> list[str]:
 def log_stage(spec: WindowSpec, side: Side) -> str:
     """Returns the stage that writes the changelog from which the table of a side comes; the ledger has its horizon."""
     return spec.definition.input(source(spec, side)).stage
+
+
+def key_of_row(spec: WindowSpec, row: Mapping[str, Any]) -> str:
+    """Returns the key of a row of the result as `explain` takes it: of its left row, or `right.` and its right key."""
+    left, right = ({c.name: row[part(side, c.name)] for c in spec.side(side).key_columns} for side in SIDES)
+    return f"right.{shown(right)}" if None in left.values() else shown(left)
 
 
 def own_key(spec: WindowSpec, side: Side) -> list[str]:
