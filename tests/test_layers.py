@@ -100,6 +100,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.pipeline": 13,
     "fk_pipeline.console": 14,
     "fk_pipeline.maintained": 14,
+    "fk_pipeline.report": 14,
     "fk_pipeline.scaffold": 14,
     "fk_pipeline.trace": 14,
     "fk_pipeline.resources": 14,

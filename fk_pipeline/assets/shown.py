@@ -28,6 +28,9 @@ from fk_pipeline.contract import StageDef, loaded
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import escaped
 from fk_pipeline.identity import BatchId, BatchRange, Side, parse_batches
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.privacy import message_of
+from fk_pipeline.report.files import place_of_report, renew
 from fk_pipeline.resources.names import asset_key, input_key, result_read_by
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.described import description_of_output
@@ -48,6 +51,7 @@ OF_BATCH = {
     "dagster/partition_row_count": "rows of the batch in the changelog; only of stages that read landing files",
     FIGURES: "all else that the run counted and measured, a row per figure; see below",
     "path": "of the main table of the stage",
+    "report": "of the page of the [report](../how-to/report.md), which every run of the last stage writes anew",
     "note": "only if a later run did the same work again: its run id; or that no run has succeeded",
     "dagster/column_lineage": "for each column the columns of other assets that its values come from",
 }
@@ -109,6 +113,14 @@ class Log:
             self.warning(warning)
 
 
+def renew_report(pipeline: Pipeline, log: Log) -> None:
+    """Writes the page of the report anew, after a run of the last stage; what hinders it ends no run."""
+    try:
+        renew(pipeline)
+    except Exception as error:  # noqa: BLE001 - the run has done its work
+        log.warning(f"the report was not written: {message_of(error, pipeline.spec)}")  # noqa: G004 - not a logger
+
+
 def description_of(spec: PipelineSpec, definition: StageDef) -> str:
     """Returns what people read of an asset: what the pipeline file says of the result, then what the stage does."""
     declared = spec.description if definition.name == spec.definition.result_stage else None
@@ -164,6 +176,7 @@ def of_state(spec: PipelineSpec, stage: str, state: StageState, files: int | Non
         shown["dagster/partition_row_count"] = figures.counts["rows"]
     shown[FIGURES] = _table_of({name: value for name, value in counts.items() if name not in shown}, figures, files)
     shown["path"] = MetadataValue.path(f"{spec.home}/{stage}")  # a stage has the name of its main table
+    shown["report"] = MetadataValue.path(place_of_report(spec))
     if last is not figures:
         shown["note"] = f"run {last.run_id} did the same work again"
     return shown | _lineage(spec, stage)

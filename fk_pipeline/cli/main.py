@@ -12,7 +12,7 @@ import typer
 import typer.core
 
 from fk_pipeline import __version__
-from fk_pipeline.cli import completion, explain, init, quarantine, run, servers, tools
+from fk_pipeline.cli import completion, explain, init, quarantine, report, run, servers, tools
 from fk_pipeline.cli.options import (
     PIPELINE,
     Debug,
@@ -363,6 +363,7 @@ def compact(pipeline: PipelineFile, format_: FormatOption = OutputFormat.TEXT, d
 
 tools.add_to(app)
 explain.add_to(app)
+report.add_to(app)
 quarantine.add_to(app)
 servers.add_to(app)
 

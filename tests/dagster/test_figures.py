@@ -58,7 +58,7 @@ def test_a_stage_of_any_kind_has_one_headline(spec: PipelineSpec) -> None:
         told |= {"strategy": "full: new"} | ({"files": 2} if reads else {})
         assert {headline: shown[headline], **rows} == shown | told
         assert figures(one)["note"] == "run r2 did the same work again"
-        assert set(one.metadata) - {headline, ROWS, FIGURES} <= {"path", "note", "dagster/column_lineage"}
+        assert set(one.metadata) - {headline, ROWS, FIGURES} <= {"path", "report", "note", "dagster/column_lineage"}
 
 
 def test_every_kind_is_among_them() -> None:

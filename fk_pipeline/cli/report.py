@@ -1,0 +1,82 @@
+"""The command `report`: how pipelines stand and why rows are as they are, as one page, or as JSON; starts no Spark."""
+
+from __future__ import annotations
+
+import time
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fk_pipeline.cli.options import Debug, FormatOption, Pipelines, project_of_command
+from fk_pipeline.cli.several import each, end
+from fk_pipeline.console import OutputFormat, print_json, tell
+from fk_pipeline.errors import UsageError
+
+if TYPE_CHECKING:
+    from fk_pipeline.report.document import PipelineFacts
+
+
+def report(
+    context: typer.Context,
+    pipelines: Pipelines,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="where to write the page; default: report.html beside the tables"),
+    ] = None,
+    opens: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="as --format json")] = False,
+    format_: FormatOption = OutputFormat.TEXT,
+    debug: Debug = False,
+) -> None:
+    """One page: state, lineage, batches, seconds, checks, and the rows that changed last, each with its story."""
+    from fk_pipeline.pipeline import load
+    from fk_pipeline.report.document import Effort, document_of, facts_of
+    from fk_pipeline.report.files import place_of_report, write_page
+    from fk_pipeline.report.page import page_of
+
+    begun, facts, place = time.monotonic(), list["PipelineFacts"](), ""
+    project = project_of_command(pipelines)
+
+    def work(file: Path, _: tuple[str, ...]) -> int:
+        nonlocal place
+        pipeline = load(file)
+        facts.append(facts_of(pipeline, Effort()))
+        place = place_of_report(pipeline.spec)
+        return 0
+
+    outcomes = each(project, work, context, waits=False, named=False)
+    errors = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error is not None}
+    document = document_of(facts, begun, errors)
+    if as_json or format_ is OutputFormat.JSON:
+        print_json(document)
+    if output is not None or not (as_json or format_ is OutputFormat.JSON):
+        place = str(output) if output is not None else place
+        if not place:
+            end(outcomes)
+        write_page(page_of(document), place)
+        if not (as_json or format_ is OutputFormat.JSON):
+            tell(f"{place}: {len(facts)} of {len(outcomes)} pipelines, in {time.monotonic() - begun:.1f} s")
+        if opens:
+            _open(place)
+    end(outcomes)
+
+
+def _open(place: str) -> None:
+    """Opens a page in the browser.
+
+    Raises:
+        UsageError: it is in an object store.
+    """
+    if "://" in place:
+        raise UsageError(f"{place} is no file that a browser opens", fix="name a local file: --output FILE --open")
+    webbrowser.open(Path(place).resolve().as_uri())
+
+
+def add_to(app: typer.Typer) -> None:
+    """Adds the command."""
+    app.command(
+        epilog="Example: fk-pipeline report pipeline.yaml --open",
+        short_help="One page: state, lineage, batches, seconds, checks, and the story of each row that changed last.",
+    )(report)

@@ -1,0 +1,190 @@
+"""What the report says is what the ledger and the tables have; it is read without Spark, quickly, and is small."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.report.document import QUICK, Document, Effort, document_of, facts_of
+from fk_pipeline.report.page import DOCUMENT_ID, number, page_of
+from tests.report.world import HOSTILE, SECRET, joined, land, people
+
+MOST_BYTES = 3_000_000
+MOST_SECONDS = 20
+
+WHOLE = Effort()
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets no session start."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("fk_pipeline.session.start_session", fail)
+
+
+def document(*pipelines: Pipeline, effort: Effort = WHOLE) -> Document:
+    return document_of([facts_of(one, effort) for one in pipelines], time.monotonic())
+
+
+def embedded(page: str) -> Any:
+    found = re.search(f'<script type="application/json" id="{DOCUMENT_ID}">(.*?)</script>', page)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_numbers_are_those_of_the_ledger_and_the_tables(tmp_path: Path) -> None:
+    (facts,) = document(joined(tmp_path, 12, rows=30))["pipelines"]
+    assert facts["totals"] | {"last_run": None} == {
+        "rows": 30, "matched": 24, "unmatched": 6, "quarantined": 24, "batches": 12, "withdrawn": 0,
+        "last_run": None, "stands_for": {},
+    }  # fmt: skip
+    state = facts["state"]
+    assert (state["due"], state["due_batches"], state["red_checks"], state["tone"]) == (1, 1, 1, "bad")
+    assert state["sentence"] == "1 check red; 1 batch due."
+    newest = facts["batches"][0]
+    assert (newest["first"], newest["state"], newest["came_in"]) == (12, "due", {"left": 10, "right": 4})
+    assert facts["batches"][1]["changed"] == {"joined": 8, "half-joined": 2, "stale dropped": 1, "expired": 1}
+    assert facts["batches"][1]["touched"] == {"applied": 3, "late": 1, "subscriptions": 10, "responses": 11}
+    assert facts["series"]["names"] == ["came in", "matched", "unmatched", "stale", "late", "expired", "quarantined"]
+    sums = {name: sum(point[name] for point in facts["series"]["points"]) for name in facts["series"]["names"]}
+    assert sums == {
+        "came in": 168, "matched": 88, "unmatched": 22, "stale": 11, "late": 12, "expired": 11, "quarantined": 24,
+    }  # fmt: skip
+    slowest = facts["stages"][0]
+    assert (slowest["stage"], slowest["runs"], slowest["seconds"]) == ("resolved_join", 2, 9.0)
+    assert len(facts["runs"]) == 10
+    red = facts["checks"][0]
+    assert (red["check"], red["red"], red["value"], red["batches"]) == ("one_response", True, 3.0, [1])
+    assert "fk-pipeline run" in str(red["remedy"])
+    assert [(one["line"], one["text"]) for one in facts["quarantine"]] == [(4, HOSTILE), (3, HOSTILE)]
+
+
+def test_the_picture_has_rows_on_every_arrow(tmp_path: Path) -> None:
+    (facts,) = document(joined(tmp_path, 12, rows=30))["pipelines"]
+    arrows = {(one["before"], one["after"]): (one["rows"], one["last"]) for one in facts["graph"]["arrows"]}
+    assert arrows["input left", "left_changelog"] == (120, None)
+    assert arrows["left_changelog", "subscription_store"] == (None, 20)  # no table; the last run had two batches
+    assert arrows["responses", "resolved_join"] == (None, 22)
+    boxes = {box["name"]: box for box in facts["graph"]["boxes"]}
+    assert [boxes[name]["depth"] for name in ("input left", "left_changelog", "responses", "resolved_join")] == [
+        0, 1, 3, 4,
+    ]  # fmt: skip
+    assert (boxes["resolved_join"]["rows"], boxes["resolved_join"]["due"]) == (30, 1)
+
+
+def test_the_page_has_every_number_and_the_document(tmp_path: Path) -> None:
+    made = document(joined(tmp_path, 12, rows=1230))
+    page = page_of(made)
+    (facts,) = made["pipelines"]
+    assert embedded(page) == json.loads(json.dumps(made))
+    shown = page.split("<script")[0]
+    values = [facts["totals"][name] for name in ("rows", "matched", "unmatched", "quarantined", "batches")]  # type: ignore[literal-required]
+    for value in [*values, *(arrow["rows"] for arrow in facts["graph"]["arrows"] if arrow["rows"])]:
+        assert number(value) in shown
+    assert "<b>1,230</b>" in shown
+    for batch in facts["batches"]:
+        for name, value in {**batch["came_in"], **batch["touched"], **batch["changed"]}.items():
+            assert f"{value:,} {name}" in shown
+
+
+def test_a_row_has_its_story(tmp_path: Path) -> None:
+    (facts,) = document(people(tmp_path))["pipelines"]
+    assert [row["key"] for row in facts["rows"]["rows"]] == ["p2", "p1", HOSTILE]
+    row = facts["rows"]["rows"][0]
+    assert (row["batch"], row["values"]) == (1, {"id": "p2", "name": "Ada", "iban": SECRET})
+    story = row["story"]
+    assert story is not None
+    assert story["events"] == [[1, "row *", f"id=p2, name=Ada, iban={SECRET}", "landing/people/1.jsonl"]]
+    assert story["sentences"][-1] == "The result has it since batch 1, as it should."
+    assert facts["left_out"] == []
+
+
+def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+    made = people(tmp_path, rows=30)
+    (facts,) = document(made, effort=Effort(rows=5))["pipelines"]
+    assert len(facts["rows"]["rows"]) == facts["rows"]["stories"] == 5
+    assert facts["left_out"] == ["Of the rows that changed, the newest 5 are told."]
+    (facts,) = document(made, effort=Effort(seconds=-1))["pipelines"]
+    assert facts["rows"]["rows"] == []
+    assert len(facts["left_out"]) == 1
+
+
+def test_hostile_values_stay_text(tmp_path: Path) -> None:
+    page = page_of(document(people(tmp_path / "a"), joined(tmp_path / "b", 12)))
+    assert page.count("<script") == 1, "only the document"
+    assert "<b>customers" not in page
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in page
+    assert "\u202e" not in page
+    assert HOSTILE in json.dumps(embedded(page))
+
+
+@pytest.mark.parametrize("column", ["id", "iban", "name"])
+def test_sensitive_values_never_appear(tmp_path: Path, column: str) -> None:
+    made = document(people(tmp_path, f"[{column}]"))
+    page, secret = page_of(made), {"id": "p1", "iban": SECRET, "name": "Ada"}[column]
+    text = json.dumps(made).replace(str(tmp_path), "") + page.replace(str(tmp_path), "")
+    assert not re.search(rf"\b{secret}\b", text)
+    assert "sensitive:" in text
+    (facts,) = made["pipelines"]
+    assert facts["rows"]["stories"] == 3, "a story with tokens is told"
+
+
+def test_a_thousand_batches_are_a_small_page_made_quickly(tmp_path: Path) -> None:
+    made = joined(tmp_path, 1000, rows=5000, size=100)
+    begun = time.monotonic()
+    found = document(made)
+    page = page_of(found)
+    seconds, size = time.monotonic() - begun, len(page.encode())
+    print(f"{seconds:.1f} s, {size:,} bytes")  # noqa: T201 - pytest shows it with -s
+    assert size < MOST_BYTES
+    assert seconds < MOST_SECONDS
+    (facts,) = found["pipelines"]
+    assert len(facts["batches"]) == 50
+    assert sum(one["number"] for one in facts["older"]) == 950
+    assert len(facts["series"]["points"]) <= 120
+    assert sum(int(point["came in"] or 0) for point in facts["series"]["points"]) == 14_000
+    assert sum(one["came_in"]["left"] for one in (*facts["batches"], *facts["older"])) == 10_000
+
+
+def test_a_pipeline_that_never_ran_and_files_that_nobody_read(tmp_path: Path) -> None:
+    made = people(tmp_path)
+    (tmp_path / "landing" / "people" / "2.jsonl").write_text("{}\n")
+    assert facts_of(made, Effort())["state"]["sentence"] == "1 landed file not read yet."
+    assert facts_of(made, QUICK)["state"]["sentence"] == "Up to date."
+    (tmp_path / "people.yaml").write_text((tmp_path / "people.yaml").read_text().replace("people", "nobody", 1))
+    (facts,) = document(Pipeline(made.spec.model_copy(update={"name": "nobody"})))["pipelines"]
+    assert facts["state"]["tone"] == "bad"
+    assert facts["state"]["sentence"].startswith("Nothing was ever run in ")
+    assert page_of(document_of([facts], time.monotonic()))
+
+
+def test_the_command_writes_the_page_or_the_document(tmp_path: Path, command: Callable[..., Any]) -> None:
+    made = people(tmp_path)
+    said = command("report", made.spec.file)
+    assert said.status == 0, said.err
+    page = Path(f"{made.spec.home}/report.html").read_text()
+    assert embedded(page)["pipelines"][0]["pipeline"] == "people"
+    for option in (["--json"], ["--format", "json"]):
+        said = command("report", made.spec.file, *option)
+        assert said.status == 0
+        told = json.loads(said.out)
+        assert told["pipelines"] == embedded(page)["pipelines"]
+    assert command("report", made.spec.file, "--output", tmp_path / "x" / "r.html").status == 0
+    assert (tmp_path / "x" / "r.html").exists()
+
+
+def test_a_landed_batch_is_no_batch_of_another_input(tmp_path: Path) -> None:
+    made = joined(tmp_path, 12)
+    land(made, made.spec.sides[0], [13])
+    newest = facts_of(made, QUICK)["batches"][0]
+    assert (newest["first"], newest["state"], newest["files"], newest["at"]) == (13, "due", {"left": 1}, None)
