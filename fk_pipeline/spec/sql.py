@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import sqlglot
 from sqlglot import exp
@@ -165,6 +166,7 @@ def _type_of(definition: exp.ColumnDef) -> str:
     return text
 
 
+@lru_cache(1024)  # the expressions of a pipeline file, for each of many stories
 def parse_expression(text: str) -> Expression:
     """Parses one expression, with or without `AS name`.
 
