@@ -22,6 +22,7 @@ from fk_pipeline.environment import doctor, jars
 ROOT = Path(__file__).parent.parent
 DATA = {
     "fk_pipeline/py.typed", "fk_pipeline/log4j2.properties", "fk_pipeline/servers/dagster.yaml",
+    "fk_pipeline/report/page.css", "fk_pipeline/report/page.html.jinja",
     "fk_pipeline/kinds/foreign_key/README.md",
     "fk_pipeline/demo/data/README.md", "fk_pipeline/demo/data/flight_planes.yaml",
     *(f"fk_pipeline/demo/data/landing/{side}/{n:08d}.jsonl.gz" for side in ("flights", "planes") for n in range(8)),

@@ -140,6 +140,10 @@ def story(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, **
     pipeline.run("1")
     places["commits"] = commits_of(home)
 
+    places["report"] = CliRunner().invoke(app, ["report", str(file), "--json"]).output
+    CliRunner().invoke(app, ["report", str(file), "--output", str(folder / "report.html")])
+    places["report's page"] = (folder / "report.html").read_text()
+
     places["verify as JSON"] = verified_as_json(folder, monkeypatch)
     with damaged(monkeypatch):
         places["verify as text"] = CliRunner().invoke(app, ["verify", str(file), "--no-checks"]).output

@@ -29,14 +29,15 @@ class CheckFacts(TypedDict):
     Attributes:
         stage, check: whose, and its name.
         description: what must hold; None: it is not known any more.
-        severity: `critical`, `warning` or `info`.
+        severity: `critical`, `warning` or `info`; `summary` of all together.
         depth: `batch` or `full`; `first` and `last` are the batches that were looked at, None: all.
         passed: whether it holds; `red`: whether it stops batches now.
-        value: rows that break it, or the share that it is about; `pending`: of these, rows that due work explains.
+        value: rows that break it, or the share that it is about; of all together how many hold.
+        pending: of the rows that break it, those that due work explains.
         batches: the batches of the rows that break it.
         at: when it was checked.
         waived: why somebody waived it; None: nobody did.
-        remedy: what mends it; None if it holds.
+        remedy: what mends it; None if it holds, or for all expectations of a stage together (`check` is empty).
         samples: the command that shows rows that break it; None if it holds.
     """
 
@@ -71,8 +72,8 @@ def check_facts(spec: PipelineSpec, ledger: Ledger) -> list[CheckFacts]:
         failed, expected, waiving = red.get(place), known.get(place), waived.get(place)
         bad = not row["passed"]
         remedy = check_failed([failed], spec, ledger).fix if failed is not None else None
-        if bad and remedy is None:
-            remedy = expected.advice.format(file=spec.file) if expected is not None else row["cure"]
+        if bad and remedy is None and expected is not None:
+            remedy = expected.advice.format(file=spec.file)
         facts.append(
             {
                 "stage": place[0],

@@ -213,6 +213,8 @@ def test_a_batch_shows_every_number_of_its_stage_and_adds_the_partitions_that_ar
         "half-joined": 1,
         "stale dropped": 0,
     }
+    [page] = {event.materialization.metadata["report"].value for event in result.get_asset_materialization_events()}
+    assert "Up to date" not in Path(str(page)).read_text(), "the other batch is due"
 
 
 @pytest.mark.spark
