@@ -13,6 +13,7 @@ from fk_pipeline.store.ledger import Ledger
 CAME_IN = "came in"
 
 OUTCOMES = {
+    "changed": ("changed", "applied"),
     "matched": ("joined", "paired"),
     "unmatched": ("half-joined", "alone"),
     "stale": ("stale dropped",),
@@ -20,7 +21,10 @@ OUTCOMES = {
     "expired": ("expired",),
     "quarantined": ("quarantined",),
 }
-"""What became of rows, each with the numbers of stages (`StageDef.counts`) that say so, in the words of every kind."""
+"""What became of rows, each with the numbers of stages (`StageDef.counts`) that say so, in the words of every kind.
+
+What changed is that of the result alone.
+"""
 
 _LANDED = ("changes", "quarantined")
 """CountsByName of the stages that read landing files: not of what a batch touched."""
@@ -70,8 +74,17 @@ class Series(TypedDict):
     points: list[dict[str, int | str | None]]
 
 
-def batch_facts(spec: PipelineSpec, ledger: Ledger, batch: BatchId) -> BatchFacts:
-    """Returns a batch: as the first runs that read what is there now counted it, as Dagster shows it, too."""
+def every_batch(spec: PipelineSpec, ledger: Ledger) -> list[BatchFacts]:
+    """Returns all batches, in order."""
+    withdrawn = ledger.files.removed
+    return [_batch(spec, ledger, batch, "withdrawn" if batch in withdrawn else "done") for batch in ledger.batches]
+
+
+def _batch(spec: PipelineSpec, ledger: Ledger, batch: BatchId, otherwise: str) -> BatchFacts:
+    """Returns a batch as the first runs that read what is there now counted it, as Dagster shows it, too.
+
+    Its state is `otherwise` if nothing of it is due.
+    """
     kind = spec.definition
     came_in, touched, changed, outcomes = CountsByName(), CountsByName(), CountsByName(), CountsByName()
     seconds, times = 0.0, []
@@ -91,7 +104,7 @@ def batch_facts(spec: PipelineSpec, ledger: Ledger, batch: BatchId) -> BatchFact
         else:
             _add(touched, {name: value for name, value in numbers.items() if name not in _LANDED})
         for outcome, names in OUTCOMES.items():
-            if outcome != "quarantined":
+            if outcome != "quarantined" and (outcome != "changed" or stage.name == kind.result_stage):
                 _add(outcomes, {outcome: sum(numbers.get(name, 0) for name in names)})
         _add(outcomes, {"quarantined": sum(counts.get(name, 0) for name in QUARANTINING)})
     ended = [at for at in times if at is not None]
@@ -100,7 +113,7 @@ def batch_facts(spec: PipelineSpec, ledger: Ledger, batch: BatchId) -> BatchFact
         "last": int(batch),
         "number": 1,
         "at": max(ended).isoformat(timespec="seconds") if ended else None,
-        "state": _state(ledger, batch),
+        "state": _state(ledger, batch) or otherwise,
         "files": {str(side): len(files) for side in spec.sides if (files := ledger.files.of(batch, side))},
         "came_in": came_in,
         "touched": touched,
@@ -156,10 +169,11 @@ def _group(batches: Sequence[BatchFacts]) -> BatchFacts:
 
 
 def _state(ledger: Ledger, batch: BatchId) -> str:
+    """Returns `failed` or `due`; empty if nothing of a batch is due."""
     due = [stage for stage in ledger.kind.stage_names if ledger.due.has(stage, batch)]
     if any(ledger.state(stage, batch).last_event == "failed" for stage in due):
         return "failed"
-    return "due" if due else "withdrawn" if batch in ledger.files.removed else "done"
+    return "due" if due else ""
 
 
 def _add(to: CountsByName, numbers: Mapping[str, int]) -> None:

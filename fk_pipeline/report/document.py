@@ -15,7 +15,7 @@ from typing import Any, TypedDict
 
 from fk_pipeline import __version__
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.report.batches import BatchFacts, Series, batch_facts, gathered, series_of
+from fk_pipeline.report.batches import BatchFacts, Series, every_batch, gathered, series_of
 from fk_pipeline.report.checks import CheckFacts, check_facts, quarantined
 from fk_pipeline.report.lineage import Graph, graph_of, lineage
 from fk_pipeline.report.rows import ChangedRows, Taking, changed_rows
@@ -107,7 +107,7 @@ class Effort:
     """
 
     rows: int = 200
-    seconds: float = 8.0
+    seconds: float = 6.0
     scanned_bytes: int = 1 << 30
     looks: bool = True
 
@@ -124,7 +124,7 @@ def facts_of(pipeline: Pipeline, effort: Effort) -> PipelineFacts:
     """
     ledger, spec = pipeline.ledger(), pipeline.spec
     left_out: list[str] = []
-    batches = [batch_facts(spec, ledger, batch) for batch in ledger.batches]
+    batches = every_batch(spec, ledger)
     runs = ledger.entries.rows("runs")
     rows = changed_rows(pipeline, Taking(effort.rows, time.monotonic() + effort.seconds), left_out)
     return {

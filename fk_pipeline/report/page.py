@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from fk_pipeline.report.document import Document, PipelineFacts
 
 TEMPLATE = "page.html.jinja"
 
-DOCUMENT_ID = "document"
-"""The id of the element of the page that has the document, as JSON."""
+DOCUMENT_ID = "the-document"
+"""The id of the element of the page that has the document, as JSON; no pipeline can be called so."""
 
 STAGES_DRAWN = 12
 """The most stages in the chart of the slowest."""
@@ -72,7 +73,7 @@ def number(value: float | None) -> str:
     """Returns a number with separators of thousands; a dash for None."""
     if value is None:
         return NOTHING
-    return f"{value:,}" if isinstance(value, int) or value != int(value) else f"{int(value):,}"
+    return f"{int(value):,}" if math.isfinite(value) and value == int(value) else f"{value:,}"
 
 
 def numbers(values: dict[str, int]) -> str:

@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from fk_pipeline.arrow_text import json_lines
 from fk_pipeline.blocks.story import Story
-from fk_pipeline.conditions import equals
+from fk_pipeline.conditions import ListTest
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import FkPipelineError, LeftToSpark
-from fk_pipeline.feed import CHANGE, TIME
+from fk_pipeline.feed import CHANGE, DELETE, TIME
 from fk_pipeline.feed_here import of_commit, schema_of_changes
 from fk_pipeline.identity import parse_batches
 from fk_pipeline.pipeline import Pipeline
@@ -64,7 +64,7 @@ class RowFacts(TypedDict):
     Attributes:
         key: the key by which `explain` is asked for it; None: of a kind whose stories only Spark tells.
         change: `insert`, `update` or `delete`; or `written`: which of these is not known.
-        batch: the batch of the change.
+        batch: the batch of the change; None of a row that one of several batches of a run removed.
         at: when it was committed.
         values: the columns of the result as text; None is null. Of a removed row what it was.
         story: why it is as it is now; None: left out.
@@ -187,20 +187,26 @@ def _result(pipeline: Pipeline, path: str) -> tuple[int, HereTable | None]:
 
 
 def _of_commit(pipeline: Pipeline, table: HereTable, commit: Commit, most: int) -> list[dict[str, Any]]:
-    """Returns rows that a commit changed, as JSON; if only Spark reads its changes, rows that it wrote."""
+    """Returns rows that a commit changed, as JSON; if only Spark reads its changes, rows that it wrote.
+
+    A removed row has the batch that removed it; None if it was one of several.
+    """
     spec, name = pipeline.spec, pipeline.spec.definition.result.name
     layout = loaded(spec.definition.declared_layout)(spec)
     names, path = layout[name].names, f"{spec.home}/{name}"
     schema = schema_of_changes(table, names)
+    batches = parse_batches(commit.batches)[0]
     try:
         with leaving_errors():
             rows = of_commit(path, layout, name, commit, None, schema, pipeline.sizes)
         newest = rows.slice(max(0, len(rows) - most))
     except LeftToSpark:
-        batches = parse_batches(commit.batches)[0]
-        of_batch = [equals(s.BATCH, int(batches.last), table.schema.field(s.BATCH).type)]
-        newest = _written(table.read(Wanted(names, of_batch, limit=most)), schema)
-    return [json.loads(line) for line in json_lines(newest, hexadecimal=True)][::-1]
+        known = [int(batch) for batch in pipeline.ledger().batches if batch in batches]
+        of_run = [ListTest(s.BATCH, pa.array(known, table.schema.field(s.BATCH).type))]
+        newest = _written(table.read(Wanted(names, of_run, limit=most)), schema)
+    changes = [json.loads(line) for line in json_lines(newest, hexadecimal=True)]
+    remover = int(batches.last) if batches.first == batches.last else None
+    return [row | {s.BATCH: remover} if row[CHANGE] == DELETE else row for row in reversed(changes)]
 
 
 def _written(rows: pa.Table, schema: pa.Schema) -> pa.Table:

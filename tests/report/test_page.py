@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fk_pipeline.report.document import Effort, document_of, facts_of
-from fk_pipeline.report.page import number, page_of
+from fk_pipeline.report.page import DOCUMENT_ID, number, page_of
 from tests.report.world import HOSTILE, joined, people
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -68,7 +68,7 @@ def test_the_page_in_a_browser(chromium: Any, file: Path, scheme: str) -> None:
     page.on("request", lambda request: requests.append(request.url))
     page.goto(file.as_uri())
 
-    document = json.loads(page.locator("#document").text_content())
+    document = json.loads(page.locator(f"#{DOCUMENT_ID}").text_content())
     for facts in document["pipelines"]:
         section = page.locator(f"#{facts['pipeline']}")
         assert section.locator(".sentence").inner_text() == facts["state"]["sentence"]
