@@ -65,7 +65,7 @@ class RowFacts(TypedDict):
         key: the key by which `explain` is asked for it; None: of a kind whose stories only Spark tells.
         change: `insert`, `update` or `delete`; or `written`: which of these is not known.
         batch: the batch of the change; None of a row that one of several batches of a run removed.
-        at: when it was committed.
+        at: when it was committed; None: not known.
         values: the columns of the result as text; None is null. Of a removed row what it was.
         story: why it is as it is now; None: left out.
     """
@@ -73,7 +73,7 @@ class RowFacts(TypedDict):
     key: str | None
     change: str
     batch: int | None
-    at: str
+    at: str | None
     values: dict[str, str | None]
     story: StoryFacts | None
 
@@ -111,9 +111,8 @@ def changed_rows(pipeline: Pipeline, taking: Taking, left_out: list[str]) -> Cha
     rows: list[RowFacts] = []
     raw: list[str | None] = []
     half = Taking(taking.rows, time.monotonic() + (taking.until - time.monotonic()) / 2)
-    key_of: Callable[[Any, Any], str] | None = (
-        loaded(spec.definition.key_of_row) if spec.definition.key_of_row else None
-    )
+    reference = spec.definition.key_of_row
+    key_of: Callable[[Any, Any], str] | None = loaded(reference) if reference else None
     outputs = [output.name for output in spec.outputs]
     for row, change, at in _changes(pipeline, half, left_out):
         masked = tokens.row(row)
@@ -141,7 +140,9 @@ def _text(value: Any) -> str | None:
     return text if text is None or len(text) <= TEXT_CHARACTERS else f"{text[:TEXT_CHARACTERS]}…"
 
 
-def _changes(pipeline: Pipeline, taking: Taking, left_out: list[str]) -> Iterator[tuple[dict[str, Any], str, str]]:
+def _changes(
+    pipeline: Pipeline, taking: Taking, left_out: list[str]
+) -> Iterator[tuple[dict[str, Any], str, str | None]]:
     """Yields rows of the result with the kind and the time of their last change, the newest first, each key once."""
     spec, kind = pipeline.spec, pipeline.spec.definition
     path, number, seen = f"{spec.home}/{kind.result.name}", 0, set[str]()

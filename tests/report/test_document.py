@@ -14,7 +14,7 @@ import pytest
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.report.document import QUICK, Document, Effort, document_of, facts_of
 from fk_pipeline.report.page import DOCUMENT_ID, number, page_of
-from tests.report.world import HOSTILE, SECRET, joined, land, people
+from tests.report.world import HOSTILE, SECRET, joined, land, opened, people
 
 MOST_BYTES = 3_000_000
 MOST_SECONDS = 20
@@ -188,3 +188,17 @@ def test_a_landed_batch_is_no_batch_of_another_input(tmp_path: Path) -> None:
     land(made, made.spec.sides[0], [13])
     newest = facts_of(made, QUICK)["batches"][0]
     assert (newest["first"], newest["state"], newest["files"], newest["at"]) == (13, "due", {"left": 1}, None)
+
+
+def test_pipelines_that_read_each_other_are_one_picture(tmp_path: Path) -> None:
+    first = people(tmp_path)
+    query = "name: named\nkind: query\ninputs: {people: {pipeline: people.yaml}}\nquery: SELECT id, name FROM people\n"
+    made = document(first, opened(tmp_path, query))
+    assert [(box["name"], box["depth"], box["rows"]) for box in made["lineage"]["boxes"]] == [
+        ("people", 0, 3),
+        ("named", 1, None),
+    ]
+    (arrow,) = made["lineage"]["arrows"]
+    assert (arrow["before"], arrow["after"], arrow["input"], arrow["rows"]) == ("people", "named", "input people", 3)
+    assert '<a href="#people">people</a>' in page_of(made)
+    assert "people →" in page_of(made)
