@@ -56,14 +56,19 @@ def texts(rows: DataFrame) -> list[Column]:
     return [_text(F.col(quote(f.name)), f.dataType).alias(f.name) for f in rows.schema.fields]
 
 
-def json_rows(rows: DataFrame) -> list[dict[str, Any]]:
-    """Returns rows as JSON values: binary values, such as hashes, in hexadecimal, all others as in a .jsonl file."""
+def json_texts(rows: DataFrame) -> list[str]:
+    """Returns rows as JSON objects: binary values, such as hashes, in hexadecimal, all others as in a .jsonl file."""
     columns = [
         F.hex(quote(f.name)).alias(f.name) if isinstance(f.dataType, T.BinaryType) else column
         for f, column in zip(rows.schema.fields, texts(rows), strict=True)
     ]
     lines = rows.select(F.to_json(F.struct(*columns), JSON_OPTIONS).alias("row"))
-    return [json.loads(row["row"]) for row in lines.collect()]
+    return [row["row"] for row in lines.collect()]
+
+
+def json_rows(rows: DataFrame) -> list[dict[str, Any]]:
+    """Returns rows as the JSON values of `json_texts`."""
+    return list(map(json.loads, json_texts(rows)))
 
 
 def key_row(session: SparkSession, key: Mapping[str, str], side: SideSpec) -> dict[str, Any]:

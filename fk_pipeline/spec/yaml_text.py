@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
+from ruamel.yaml.nodes import ScalarNode
 
 MOST_BY_ALIASES = 1_000_000
 """The largest number of characters that the aliases of a text may stand for, together; each value adds one."""
@@ -29,19 +31,26 @@ class YamlTextError(ValueError):
         super().__init__(what)
 
 
-def load_yaml(text: str, typ: str = "rt") -> Any:
+Scalars = Mapping[str, Callable[[str], Any]]
+"""Per type of YAML (`int`, `float`, `timestamp`), what makes a value of the text of a scalar."""
+
+_TYPE = "tag:yaml.org,2002:"
+
+
+def load_yaml(text: str, typ: str = "rt", scalars: Scalars | None = None) -> Any:
     """Returns the document of a YAML text.
 
     Args:
         text: the text.
         typ: the type of ruamel.yaml's loader: `rt` returns values that know their line, `safe` plain ones.
+        scalars: makes the values of some types, such as numbers with all their digits; default: ruamel.yaml does.
 
     Raises:
         YamlTextError: it is not valid YAML, or has a value that cannot be, such as 2024-02-30; its aliases stand for
             too much; or it is nested too deeply.
     """
     loader, seen = YAML(typ=typ), deque[Any](maxlen=1)
-    loader.Constructor = _noting(loader.Constructor, seen)
+    loader.Constructor = _noting(loader.Constructor, seen, scalars or {})
     try:
         if "&" in text:
             _measure(text, typ)
@@ -77,12 +86,13 @@ def literal_block(text: str) -> str:
     return "\n".join(["|2" if lines and lines[0][0] == " " else "|", *indented])
 
 
-def _noting(constructor: Any, seen: deque[Any]) -> type:
+def _noting(constructor: Any, seen: deque[Any], scalars: Scalars) -> type:
     """Returns a constructor of ruamel.yaml that notes each node before it makes its value: not all errors name it."""
 
     def construct_object(self: Any, node: Any, deep: bool = False) -> Any:
         seen.append(node)
-        return constructor.construct_object(self, node, deep)
+        made = scalars.get(str(node.tag).removeprefix(_TYPE)) if isinstance(node, ScalarNode) else None
+        return constructor.construct_object(self, node, deep) if made is None else made(node.value)
 
     return type("Noting", (constructor,), {"construct_object": construct_object})
 
