@@ -91,6 +91,13 @@ class PipelineFileError(FkPipelineError):
     _ends_lines = "\n"  # each of several mistakes has a line
 
 
+class CaseFileError(FkPipelineError):
+    """A file of a pipeline's own cases is wrong; `where` is `file:line`. No case was run."""
+
+    exit_code = 2
+    _ends_lines = "\n"
+
+
 class UsageError(FkPipelineError):
     """The command was called with something it does not understand."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from fk_pipeline.engine.runner import StageRun
     from fk_pipeline.quarantine import Replay
     from fk_pipeline.rebuild import StageRebuild
+    from fk_pipeline.testing.run import CaseResult
     from fk_pipeline.upkeep import TableUpkeep
 
 
@@ -191,6 +192,41 @@ class Pipeline(ReadablePipeline):
                 given = self._session if self._is_given else None
                 Pipeline(spec, given, self.zone, self.sizes).run(waive=waive, adopt=adopt, tell=tell)
         return run_stages(self, batches, stages, progress, waive, adopt, tell, now)
+
+    def test(
+        self,
+        cases: Sequence[str | Path] = (),
+        select: str = "",
+        progress: Callable[[CaseResult], None] = lambda _: None,
+        *,
+        any_order: bool = False,
+        keep: bool = False,
+    ) -> list[CaseResult]:
+        """Runs cases of the pipeline, each in a temporary copy of it; its own tables are not touched.
+
+        Args:
+            cases: files of cases; default: the one beside the pipeline file, `NAME.tests.yaml` for `NAME.yaml`.
+            select: only cases with this text in their name, in any case.
+            progress: called with the result of each case when it ends.
+            any_order: whether each case runs again with its batches in other orders.
+            keep: whether the folders of the cases stay.
+
+        Raises:
+            UsageError: there is no file of cases, or none of them is selected.
+            CaseFileError: a file of cases is wrong.
+        """
+        from fk_pipeline.testing.case_file import selected_cases
+        from fk_pipeline.testing.run import run_cases
+
+        chosen = selected_cases(self.spec, [*map(Path, cases)], select)
+        given = self._session if self._is_given else None
+        results = []
+        for result in run_cases(
+            self.spec, chosen, lambda spec: Pipeline(spec, given, sizes=self.sizes), any_order=any_order, keep=keep
+        ):
+            progress(result)
+            results.append(result)
+        return results
 
     def compact(self, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
         """Folds old batches, packs small files and removes old files; see `fk_pipeline.upkeep.compact`.

@@ -97,6 +97,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.opened": 11,
     "fk_pipeline.passes": 12,
     "fk_pipeline.readable": 12,
+    "fk_pipeline.testing": 12,
     "fk_pipeline.pipeline": 13,
     "fk_pipeline.console": 14,
     "fk_pipeline.maintained": 14,

@@ -12,7 +12,7 @@ import typer
 import typer.core
 
 from fk_pipeline import __version__
-from fk_pipeline.cli import completion, explain, init, quarantine, report, run, servers, tools
+from fk_pipeline.cli import completion, explain, init, quarantine, report, run, servers, test, tools
 from fk_pipeline.cli.options import (
     PIPELINE,
     Debug,
@@ -110,6 +110,7 @@ def common(
 
 init.add_to(app)
 run.add_to(app)
+test.add_to(app)
 
 
 @app.command(

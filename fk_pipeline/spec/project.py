@@ -23,6 +23,9 @@ NAMED_INPUTS = "inputs"
 _YAML = (".yaml", ".yml")
 """The endings of pipeline files in a folder."""
 
+CASES = ".tests.yaml"
+"""The ending of the file with the cases of a pipeline file, in place of that one's own: it is no pipeline."""
+
 
 @dataclass(frozen=True)
 class Project:
@@ -142,9 +145,13 @@ def merged(specs: Sequence[PipelineSpec]) -> Settings:
 def _yaml_files(folder: Path) -> list[Path]:
     """Returns the YAML files of a folder, sorted by name; none if the folder cannot be read."""
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix in _YAML and path.is_file())
+        return sorted(path for path in folder.iterdir() if _is_named_so(path) and path.is_file())
     except OSError:
         return []
+
+
+def _is_named_so(path: Path) -> bool:
+    return path.suffix in _YAML and not path.name.endswith(CASES)
 
 
 def _may_be_pipeline(file: Path) -> bool:
