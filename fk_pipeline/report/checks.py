@@ -14,7 +14,7 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.places import relative
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
-from fk_pipeline.store.rows_here import Wanted
+from fk_pipeline.store.rows_in_process import RowRequest
 
 RECORDS = 50
 """The most records of the quarantine that are shown."""
@@ -111,7 +111,7 @@ def quarantined(pipeline: Pipeline, left_out: list[str]) -> list[dict[str, Any]]
         left_out.append("The texts of quarantined records are left out: they may have sensitive values.")
     order = [(s.BATCH, True), (s.FILE, False), (s.LINE, False)]
     try:
-        rows = pipeline.here(s.QUARANTINE).read(Wanted([*names.values()], order=order, limit=RECORDS))
+        rows = pipeline.here(s.QUARANTINE).read(RowRequest([*names.values()], order=order, limit=RECORDS))
         records = [json.loads(line) for line in json_lines(rows)]
     except LeftToSpark as error:
         left_out.append(f"Records of the quarantine are left out: {error}.")

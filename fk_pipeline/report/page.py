@@ -30,12 +30,12 @@ CHANGES = {"insert": "inserted", "update": "updated", "delete": "deleted"}
 
 def page_of(document: Document) -> str:
     """Returns the page. Every text in it is escaped, but our own style sheet, the charts, and the document itself."""
-    here = Path(__file__).parent
-    page = Environment(loader=FileSystemLoader(here), autoescape=True, undefined=StrictUndefined)
+    folder = Path(__file__).parent
+    page = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined)
     page.trim_blocks = page.lstrip_blocks = True
     page.filters |= {function.__name__: function for function in (number, numbers, seconds, shown, label, when)}
     drawn = {facts["pipeline"]: charts_of(facts) for facts in document["pipelines"]}
-    style, text = (here / "page.css").read_text(encoding="utf-8"), embedded(document)
+    style, text = (folder / "page.css").read_text(encoding="utf-8"), embedded(document)
     return page.get_template(TEMPLATE).render(
         document=document, charts=drawn, style=style, embedded=text, id=DOCUMENT_ID, changes=CHANGES
     )

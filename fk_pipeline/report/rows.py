@@ -17,15 +17,15 @@ from fk_pipeline.conditions import ListTest
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import FkPipelineError, LeftToSpark
 from fk_pipeline.feed import CHANGE, DELETE, TIME
-from fk_pipeline.feed_here import of_commit, schema_of_changes
+from fk_pipeline.feed_in_process import of_commit, schema_of_changes
 from fk_pipeline.identity import parse_batches
 from fk_pipeline.pipeline import Pipeline
-from fk_pipeline.readable import answer_here
+from fk_pipeline.readable import answer_in_process
 from fk_pipeline.reads import stored
 from fk_pipeline.report.tokens import Tokens
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.commits import Commit, commits
-from fk_pipeline.store.rows_here import HeldRows, HereTable, NoRows, Relation, Wanted, leaving_errors
+from fk_pipeline.store.rows_in_process import HeldRows, InProcessTable, NoRows, Relation, RowRequest, leaving_errors
 
 HELD_BYTES = 16 * 2**20
 """The size of a table up to which it is read whole, once, for all stories."""
@@ -175,7 +175,7 @@ def _changes(
         return
 
 
-def _result(pipeline: Pipeline, path: str) -> tuple[int, HereTable | None]:
+def _result(pipeline: Pipeline, path: str) -> tuple[int, InProcessTable | None]:
     """Returns the version of the result, and its rows; None if there is no table.
 
     Raises:
@@ -184,10 +184,10 @@ def _result(pipeline: Pipeline, path: str) -> tuple[int, HereTable | None]:
     if "://" in path:
         raise LeftToSpark("the result is not on a disk")
     logs = pipeline.ledger().logs
-    return logs.version(path) or 0, HereTable.of(logs, path, pipeline.sizes)
+    return logs.version(path) or 0, InProcessTable.of(logs, path, pipeline.sizes)
 
 
-def _of_commit(pipeline: Pipeline, table: HereTable, commit: Commit, most: int) -> list[dict[str, Any]]:
+def _of_commit(pipeline: Pipeline, table: InProcessTable, commit: Commit, most: int) -> list[dict[str, Any]]:
     """Returns rows that a commit changed, as JSON; if only Spark reads its changes, rows that it wrote.
 
     A removed row has the batch that removed it; None if it was one of several.
@@ -204,7 +204,7 @@ def _of_commit(pipeline: Pipeline, table: HereTable, commit: Commit, most: int) 
     except LeftToSpark:
         known = [int(batch) for batch in pipeline.ledger().batches if batch in batches]
         of_run = [ListTest(s.BATCH, pa.array(known, table.schema.field(s.BATCH).type))]
-        newest = _written(table.read(Wanted(names, of_run, limit=most)), schema)
+        newest = _written(table.read(RowRequest(names, of_run, limit=most)), schema)
     changes = [json.loads(line) for line in json_lines(newest, hexadecimal=True)]
     remover = int(batches.last) if batches.first == batches.last else None
     return [row | {s.BATCH: remover} if row[CHANGE] == DELETE else row for row in reversed(changes)]
@@ -232,7 +232,7 @@ def _tell(
             left_out.append(f"The stories of {len(rows) - i:,} rows are left out: telling them takes long.")
             break
         try:
-            story = tokens.story(answer_here(pipeline, spec.definition.explain_here, key, tables=tables))
+            story = tokens.story(answer_in_process(pipeline, spec.definition.explain_in_process, key, tables=tables))
         except (LeftToSpark, FkPipelineError) as error:
             reason = str(error) if isinstance(error, LeftToSpark) or not spec.has_sensitive else "it cannot be told"
             why[reason] = why.get(reason, 0) + 1
@@ -265,4 +265,4 @@ def _opened(pipeline: Pipeline, name: str) -> Relation:
     rows = stored(pipeline.spec, pipeline.sizes, name)
     if isinstance(rows, NoRows) or pipeline.ledger().logs.bytes(f"{pipeline.spec.home}/{name}") > HELD_BYTES:
         return rows
-    return HeldRows(rows.read(Wanted(rows.schema.names)))
+    return HeldRows(rows.read(RowRequest(rows.schema.names)))

@@ -17,7 +17,7 @@ from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import row_metadata
 from fk_pipeline.store.logs import UNKNOWN_SIZE
 from fk_pipeline.store.neighbours import never_run
-from fk_pipeline.store.rows_here import Wanted
+from fk_pipeline.store.rows_in_process import RowRequest
 
 
 class State(TypedDict):
@@ -143,7 +143,7 @@ def totals_of(pipeline: Pipeline, batches: Sequence[BatchFacts], scanned_bytes: 
         else:
             unmatched = _without_match(pipeline, left_out)
     ended = [state.finished_at for state in ledger.runs.stages.values() if state.finished_at is not None]
-    standing = loaded(kind.standing) if kind.standing else None
+    stands_for = loaded(kind.stands_for) if kind.stands_for else None
     return {
         "rows": rows,
         "matched": None if unmatched is None or rows is None else rows - unmatched,
@@ -152,7 +152,7 @@ def totals_of(pipeline: Pipeline, batches: Sequence[BatchFacts], scanned_bytes: 
         "batches": len(batches),
         "withdrawn": len(ledger.files.removed),
         "last_run": max(ended).isoformat(timespec="seconds") if ended else None,
-        "stands_for": {} if standing is None or version is None else standing(row_metadata(path, version)),
+        "stands_for": {} if stands_for is None or version is None else stands_for(row_metadata(path, version)),
     }
 
 
@@ -174,7 +174,7 @@ def _without_match(pipeline: Pipeline, left_out: list[str]) -> int | None:
     """Returns the number of rows of the result that lack the row of a side."""
     lacking = AnyTest((NullTest(s.LEFT_HASH), NullTest(s.RIGHT_HASH)))
     try:
-        return len(pipeline.here(pipeline.spec.definition.result.name).read(Wanted([s.BATCH], [lacking])))
+        return len(pipeline.here(pipeline.spec.definition.result.name).read(RowRequest([s.BATCH], [lacking])))
     except (LeftToSpark, FkPipelineError) as error:
         left_out.append(f"Rows without a match are not counted: {error}.")
         return None

@@ -58,10 +58,10 @@ class Tokens:
         if not self.names:
             return story
         masked: Any = self._inside(story)
-        said = "\n".join(
+        words = "\n".join(
             [masked.heading, *masked.sentences(), *(part for _, *parts in masked.events() for part in parts)]
         )
-        return None if any(len(text) >= SHORTEST and text in said for text in self._seen) else masked
+        return None if any(len(text) >= SHORTEST and text in words for text in self._seen) else masked
 
     def _inside(self, value: Any) -> Any:
         if isinstance(value, Mapping):
