@@ -25,6 +25,7 @@ DATA = {
     "fk_pipeline/report/page.css", "fk_pipeline/report/page.html.jinja",
     "fk_pipeline/kinds/foreign_key/README.md",
     "fk_pipeline/demo/data/README.md", "fk_pipeline/demo/data/flight_planes.yaml",
+    "fk_pipeline/demo/data/flight_planes.tests.yaml",
     *(f"fk_pipeline/demo/data/landing/{side}/{n:08d}.jsonl.gz" for side in ("flights", "planes") for n in range(8)),
 }  # fmt: skip
 """What is no Python: what is needed when it runs, and what is read beside it."""

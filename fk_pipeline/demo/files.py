@@ -8,8 +8,10 @@ from pathlib import Path
 
 from fk_pipeline.errors import UsageError
 from fk_pipeline.spec import PipelineSpec, load_spec
+from fk_pipeline.spec.project import CASES
 
 PIPELINE_FILE = "flight_planes.yaml"
+_CASES = f"flight_planes{CASES}"
 _SIDES = ("flights", "planes")
 
 
@@ -38,7 +40,7 @@ def prepare_demo(folder: Path) -> Path:
     for part in ("landing", "warehouse"):
         shutil.rmtree(folder / part, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (PIPELINE_FILE, "README.md"):  # first: a folder without the file would not be taken for a demo
+    for name in (PIPELINE_FILE, "README.md", _CASES):  # first: a folder without the file would not be taken for a demo
         (folder / name).write_bytes((files(__package__) / "data" / name).read_bytes())
     for side in _SIDES:
         (folder / "landing" / side).mkdir(parents=True)
