@@ -111,7 +111,7 @@ def quarantined(pipeline: Pipeline, left_out: list[str]) -> list[dict[str, Any]]
         left_out.append("The texts of quarantined records are left out: they may have sensitive values.")
     order = [(s.BATCH, True), (s.FILE, False), (s.LINE, False)]
     try:
-        rows = pipeline.here(s.QUARANTINE).read(RowRequest([*names.values()], order=order, limit=RECORDS))
+        rows = pipeline.relation(s.QUARANTINE).read(RowRequest([*names.values()], order=order, limit=RECORDS))
         records = [json.loads(line) for line in json_lines(rows)]
     except LeftToSpark as error:
         left_out.append(f"Records of the quarantine are left out: {error}.")

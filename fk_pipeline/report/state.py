@@ -174,7 +174,7 @@ def _without_match(pipeline: Pipeline, left_out: list[str]) -> int | None:
     """Returns the number of rows of the result that lack the row of a side."""
     lacking = AnyTest((NullTest(s.LEFT_HASH), NullTest(s.RIGHT_HASH)))
     try:
-        return len(pipeline.here(pipeline.spec.definition.result.name).read(RowRequest([s.BATCH], [lacking])))
+        return len(pipeline.relation(pipeline.spec.definition.result.name).read(RowRequest([s.BATCH], [lacking])))
     except (LeftToSpark, FkPipelineError) as error:
         left_out.append(f"Rows without a match are not counted: {error}.")
         return None
