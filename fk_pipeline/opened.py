@@ -213,7 +213,7 @@ class OpenPipeline:
         """Returns the tables that differ from the ledger; needs no Spark.
 
         Args:
-            found: the outcome of `look`, if it is known already.
+            discovery: the outcome of `look`, if it is known already.
         """
         from fk_pipeline.engine.behind import lags
 

@@ -297,7 +297,7 @@ def answer_in_process(
 
     Raises:
         LeftToSpark: only Spark can answer.
-        UsageError, StateError: as with `ReadablePipeline.here`.
+        UsageError, StateError: as with `ReadablePipeline.relation`.
     """
     from fk_pipeline.privacy import concealing
     from fk_pipeline.reads import stored
