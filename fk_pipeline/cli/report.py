@@ -78,5 +78,5 @@ def add_to(app: typer.Typer) -> None:
     """Adds the command."""
     app.command(
         epilog="Example: fk-pipeline report pipeline.yaml --open",
-        short_help="One page: state, lineage, batches, seconds, checks, and the story of each row that changed last.",
+        short_help="One page of a pipeline: batches, seconds, rows and why.",
     )(report)

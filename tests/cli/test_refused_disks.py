@@ -101,7 +101,7 @@ def test_doctor_tries_what_commits_need(tmp_path: Path, monkeypatch: pytest.Monk
         patched.setattr(Path, "hardlink_to", refusing)
         found = check_writable(tmp_path / "warehouse")
     assert not found.ok
-    assert found.found.startswith(f"{tmp_path}: the file system cannot put a file into its place in one step")
+    assert found.actual.startswith(f"{tmp_path}: the file system cannot put a file into its place in one step")
     assert list(tmp_path.iterdir()) == []
 
 

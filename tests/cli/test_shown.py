@@ -78,6 +78,8 @@ def of_the_pipeline(file: Path) -> dict[str, list[Any]]:
     return given | {
         "init": [file.parent / "landing" / ODD],
         "demo": [file.parent / ODD],
+        "report": [file.parent / f"{ODD}.yaml"],
+        "test": [file.parent / f"{ODD}.yaml"],
         "trace": [file.parent / ODD],
         "up": [file.parent / f"{ODD}.yaml"],
         "down": [f"--{ODD}"],

@@ -213,7 +213,7 @@ def test_a_cluster_still_needs_java_and_jars_for_the_driver_here(tmp_path, monke
     monkeypatch.setenv("FK_JARS_DIR", str(tmp_path))
     monkeypatch.setenv("SPARK_MASTER", "spark://cluster.example:7077")
     assert not doctor.check_java().ok
-    assert "the first session fetches them" in doctor.check_jars().found
+    assert "the first session fetches them" in doctor.check_jars().actual
 
 
 def test_jars_that_the_first_session_will_fetch_are_no_fault_and_say_from_where_to_where(tmp_path, monkeypatch):
@@ -241,7 +241,7 @@ def test_the_jars_that_are_there_are_told_with_their_folder(tmp_path, monkeypatc
     monkeypatch.setattr(jars, "DELTA_JARS", specs)
     for jar, content in zip(specs, contents, strict=True):
         (tmp_path / jar.file_name).write_bytes(content)
-    assert (doctor.check_jars().ok, doctor.check_jars().found) == (True, str(tmp_path))
+    assert (doctor.check_jars().ok, doctor.check_jars().actual) == (True, str(tmp_path))
 
 
 def test_a_damaged_jar_that_the_next_session_fetches_is_told_and_one_that_it_cannot_write_is_a_fault(
@@ -275,7 +275,7 @@ def test_a_version_that_fits_and_was_not_tested_is_told(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "4.2.1")
     check = doctor.check_version("pyspark")
     assert (check.verdict, check.actual) == ("WARNING", "4.2.1")
-    assert check.wanted.startswith("4.2.0 (tested), or ")
+    assert check.expected.startswith("4.2.0 (tested), or ")
     assert "pip install 'pyspark==4.2.0'" in check.fix
 
 
@@ -304,7 +304,7 @@ def test_an_unset_dagster_home_is_allowed_with_a_note():
 def test_a_dagster_home_that_works_is_shown(tmp_path, monkeypatch):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     assert doctor.check_dagster_home() == Check(
-        "DAGSTER_HOME", ok=True, found=str(tmp_path), wanted="unset, or a folder that can be written"
+        "DAGSTER_HOME", ok=True, actual=str(tmp_path), expected="unset, or a folder that can be written"
     )
 
 
@@ -344,7 +344,7 @@ def test_a_warehouse_in_an_object_store_is_left_to_spark(monkeypatch):
 
 
 def test_a_file_uri_is_a_folder_like_any_other(tmp_path):
-    assert doctor.check_writable(tmp_path.as_uri()).found == str(tmp_path)
+    assert doctor.check_writable(tmp_path.as_uri()).actual == str(tmp_path)
 
 
 def test_a_full_disk_is_found(tmp_path, monkeypatch):

@@ -169,7 +169,7 @@ def test_what_is_not_certainly_our_running_server_is_not_used(warm: WarmSpark, s
     [dead] = warm_sparks()
     choice = choose({}, SETTINGS, [dead], answer)
     assert "it has ended, 'fk-pipeline spark start' starts it again" in choice.notice
-    assert (warm_sparks(), choose({}, SETTINGS, warm_sparks(), answer).said) == ([], ""), "it is said once"
+    assert (warm_sparks(), choose({}, SETTINGS, warm_sparks(), answer).notice) == ([], ""), "it is said once"
 
 
 def test_the_doctor_tells_of_it(warm: WarmSpark, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +182,8 @@ def test_the_doctor_tells_of_it(warm: WarmSpark, monkeypatch: pytest.MonkeyPatch
 
 def test_of_several_the_first_that_fits_is_used(warm: WarmSpark) -> None:
     other = replace(warm, settings=warm.settings | {"spark.driver.memory": "other"})
-    assert choose({}, SETTINGS, [other, warm], answer).said == f"Spark is the warm one at {warm.address}."
-    assert "other values of spark.driver.memory" in choose({}, SETTINGS, [other, other], answer).said
+    assert choose({}, SETTINGS, [other, warm], answer).notice == f"Spark is the warm one at {warm.address}."
+    assert "other values of spark.driver.memory" in choose({}, SETTINGS, [other, other], answer).notice
 
 
 def test_a_program_that_says_nothing_costs_the_deadline_and_no_more(warm: WarmSpark) -> None:

@@ -373,7 +373,7 @@ def test_in_place_reads_where_the_samples_lie(tmp_path: Path) -> None:
 def test_samples_in_the_wrong_order_are_told(tmp_path: Path) -> None:
     orders, customers = [{"id": i, "customer_id": 7} for i in (1, 2)], [{"id": 7, "name": "x"}]
     made = made_of(tmp_path, customers, orders, ("customers", "orders"))
-    assert any("name the samples the other way round" in one for one in made.said)
+    assert any("name the samples the other way round" in one for one in made.facts)
 
 
 def test_the_command_says_what_it_found_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,10 +49,10 @@ def test_a_join_is_tested_in_copies_of_its_own(orders: Callable[..., Path], tmp_
     file = orders(JOIN)
     done = invoke(file, "--any-order")
     assert done.exit_code == 1, done.output
-    lines = [re.sub(r"\d+\.\d s", "N s", line) for line in done.stdout.splitlines()]
+    lines = [re.sub(r" +\d+\.\d s", " N s", line) for line in done.stdout.splitlines()]
     assert lines == [
-        "ok        N s  a late customer, a delete and a value of each type",
-        "FAILED    N s  a wrong step",
+        "ok N s  a late customer, a delete and a value of each type",
+        "FAILED N s  a wrong step",
         "step 2",
         "           | order_id | name | differs in",
         "missing    | 3        |      |",
@@ -59,7 +60,7 @@ def test_a_join_is_tested_in_copies_of_its_own(orders: Callable[..., Path], tmp_
         "expected   | 1        | Bob  |",
         "stored     | 1        | Ada  | name",
         "1 missing, 1 unexpected, 1 with other values; 0 as expected",
-        "FAILED    N s  bad records",
+        "FAILED N s  bad records",
         "1 in the quarantine, expected 0",
         "input | batch | reason",
         "left  | 1     | column order_id: x is not BIGINT",
@@ -85,7 +86,10 @@ aggregates: [CAST(sum(n) AS INT) AS total, avg(n) AS mean]
 """
 
 
-def test_an_error_fails_its_case_and_the_others_go_on(orders: Callable[..., Path]) -> None:
+def test_an_error_fails_its_case_and_the_others_go_on(
+    orders: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # what is kept goes with it
     done = invoke(orders(FAILING, SUMS), "--format", "json", "--keep")
     assert done.exit_code == 1, done.output
     told = json.loads(done.stdout)
@@ -93,6 +97,7 @@ def test_an_error_fails_its_case_and_the_others_go_on(orders: Callable[..., Path
     failed, right = told["cases"]
     assert failed["error"].startswith("StageError: ")
     assert (right["name"], right["passed"]) == ("sums by who", True)
+    assert (Path(right["folder"]) / "steps" / "sums.yaml").is_relative_to(tmp_path)
     assert (Path(right["folder"]) / "steps" / "sums.yaml").is_file()
 
 
