@@ -243,7 +243,9 @@ class Landing:
             watch.learn(lines_read.parsed)
         parsed = watch.marked(lines_read.parsed)
         records = self._records(parsed)
-        by_batch = self._survey(parsed) if many and not unreadable else None
+        if many and self.declared.format not in _COMPRESSED:  # to parse a line costs more than to cache its record
+            records = read.frames.cached(records, UNKNOWN).frame
+        by_batch = self._survey(records) if many and not unreadable else None
         if by_batch is not None:
             once = read.frames.planned(mark_only(records), UNKNOWN)
             landed = LandedRows(lines_read.lines, once, with_rows=False)
@@ -323,13 +325,12 @@ class Landing:
             }
         )
 
-    def _survey(self, parsed: DataFrame) -> dict[int, RecordGroups] | None:
-        """Returns the groups of records per batch by the key columns alone; None unless keys are unique.
+    def _survey(self, records: DataFrame) -> dict[int, RecordGroups] | None:
+        """Returns the groups of records per batch; None unless keys are unique.
 
-        So the rows of a large load are neither sorted nor cached to find the last event of every key.
+        So the rows of a large load are not sorted to find the last event of every key.
         """
         reads = format_of(self.declared)
-        records = self._records(parsed.withColumn("value", F.lit(None).cast("string")))
         groups = records.groupBy("batch", *(name for name in RecordGroup._fields if name != "last")).count().collect()
         if any(row["holed"] or (row["kind"] == TRUNCATE and row["why"] != SNAPSHOT) for row in groups):
             return None
