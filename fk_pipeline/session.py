@@ -51,8 +51,13 @@ _JAVA_OPTIONS, _CLASS_PATH = "spark.driver.extraJavaOptions", "spark.driver.extr
 RETRIES = 5
 """Number of retries of a Spark Connect client: after 0.05 s, then four times as long each time, 17 s in all."""
 
-COMPILED = {"spark.sql.codegen.cache.maxEntries": "1000"}
-"""Number of compiled classes that Spark keeps: a batch compiles up to 350, the next one only 40 others (ADR 0005)."""
+COMPILED = {
+    "spark.sql.codegen.cache.maxEntries": "1000",
+    "spark.sql.codegen.hugeMethodLimit": "8000",
+}
+"""Settings of compiled plans. Spark keeps so many classes: a batch compiles up to 350, the next one only 40 others (ADR
+0005). And it divides a method of more than so many bytes: Java would interpret it for ever (ADR 0059).
+"""
 
 LOCAL = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
