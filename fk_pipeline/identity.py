@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar
 
@@ -90,17 +91,12 @@ class BatchRange:
         gaps = [cls.of(a.last + 1, b.first - 1) for a, b in pairwise(parts)]
         return cls(parts[0].first, parts[-1].last, tuple(gaps))
 
-    @property
+    @cached_property
     def parts(self) -> tuple[BatchRange, ...]:
         """The ranges without gaps that it consists of, in order."""
         firsts = [self.first, *(gap.last + 1 for gap in self.gaps)]
         lasts = [*(gap.first - 1 for gap in self.gaps), self.last]
         return tuple(map(BatchRange.of, firsts, lasts))
-
-    @property
-    def whole(self) -> BatchRange:
-        """The range without its gaps."""
-        return BatchRange(self.first, self.last)
 
     @property
     def is_single(self) -> bool:
@@ -112,13 +108,15 @@ class BatchRange:
 
         >>> BatchRange.of(3, 5).predicate('n')
         'n BETWEEN 3 AND 5'
-        >>> BatchRange.parse('2,4..7').predicate('n')
-        'n BETWEEN 2 AND 7 AND NOT n = 3'
+        >>> BatchRange.parse('2,4..5,9,11').predicate('n')
+        'n BETWEEN 2 AND 11 AND NOT n BETWEEN 6 AND 8 AND n NOT IN (3, 10)'
         """
         if self.is_single:
             return f"{column} = {int(self.first)}"
         between = f"{column} BETWEEN {int(self.first)} AND {int(self.last)}"
-        return " AND NOT ".join([between, *(gap.predicate(column) for gap in self.gaps)])
+        single = ", ".join(str(int(gap.first)) for gap in self.gaps if gap.is_single)
+        longer = [gap.predicate(column) for gap in self.gaps if not gap.is_single]
+        return " AND NOT ".join([between, *longer]) + (f" AND {column} NOT IN ({single})" if single else "")
 
     def __contains__(self, batch: object) -> bool:
         inside = isinstance(batch, int) and self.first <= batch <= self.last

@@ -41,7 +41,8 @@ def quarantined_records(
     where: list[RowTest] = []
     if batches:
         dtype = rows.schema.field(s.BATCH).type
-        where.append(AnyTest(tuple(between(s.BATCH, int(some.first), int(some.last), dtype) for some in batches)))
+        parts = [part for some in batches for part in some.parts]
+        where.append(AnyTest(tuple(between(s.BATCH, int(part.first), int(part.last), dtype) for part in parts)))
     if side is not None:
         where.append(ConstantTest(s.SIDE, "equal", pa.scalar(str(side)), str(side)))
     columns = [s.BATCH, s.SIDE, s.FILE, s.LINE, s.REASON, s.RAW]

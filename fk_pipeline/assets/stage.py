@@ -102,7 +102,7 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
             if (now := observed(spec, requested)) is not None:
                 context.log_event(now)
         last = ledger.state(stage, requested[-1]).last
-        if last is not None:  # one run of the ledger, unless the range has gaps there: reports mend that
+        if last is not None:  # one run of the ledger, unless it was cut (`max_batches_per_pass`): reports mend that
             context.set_data_version(context.asset_key, DataVersion(last.run_id))
         if inputs and not _is_of_sensor(context):
             refuse_waiting(discovery, spec, [BatchRange.of(batch) for batch in requested])

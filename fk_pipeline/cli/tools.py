@@ -56,7 +56,9 @@ def doctor(
         checks = check_environment(pipeline.parent, spec.home, landing, spec.settings.spark)
         checks += [check for member in specs for check in check_pipeline(member)]
     if format_ is OutputFormat.JSON:
-        print_json([vars(c) if hasattr(c, "__dict__") else c for c in checks])
+        print_json(
+            [{"name": c.name, "ok": c.ok, "found": c.actual, "wanted": c.expected, "fix": c.fix} for c in checks]
+        )
     else:
         print_table(
             ["", "check", "found", "wanted", "fix"],

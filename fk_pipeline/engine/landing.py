@@ -242,10 +242,13 @@ class Landing:
         if many:
             watch.learn(lines_read.parsed)
         parsed = watch.marked(lines_read.parsed)
-        records = self._records(parsed)
-        if many and self.declared.format not in _COMPRESSED:  # to parse a line costs more than to cache its record
-            records = read.frames.cached(records, UNKNOWN).frame
-        by_batch = self._survey(records) if many and not unreadable else None
+        records, by_batch = self._records(parsed), None
+        if many and not unreadable:
+            if self.declared.format in _COMPRESSED:  # reads the columns that it counts, and no other
+                surveyed = self._records(parsed.withColumn("value", F.lit(None).cast("string")))
+            else:  # to parse a line costs more than to cache its record (ADR 0059)
+                records = surveyed = read.frames.cached(records, UNKNOWN).frame
+            by_batch = self._survey(surveyed)
         if by_batch is not None:
             once = read.frames.planned(mark_only(records), UNKNOWN)
             landed = LandedRows(lines_read.lines, once, with_rows=False)
@@ -326,10 +329,7 @@ class Landing:
         )
 
     def _survey(self, records: DataFrame) -> dict[int, RecordGroups] | None:
-        """Returns the groups of records per batch; None unless keys are unique.
-
-        So the rows of a large load are not sorted to find the last event of every key.
-        """
+        """Returns the groups of records per batch if keys are unique, and no row need be sorted; otherwise None."""
         reads = format_of(self.declared)
         groups = records.groupBy("batch", *(name for name in RecordGroup._fields if name != "last")).count().collect()
         if any(row["holed"] or (row["kind"] == TRUNCATE and row["why"] != SNAPSHOT) for row in groups):

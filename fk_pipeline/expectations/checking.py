@@ -147,8 +147,7 @@ def check(
     Args:
         pipeline: the pipeline.
         stage: the stage.
-        batches: check only the rows that these batches, and those in gaps of the range, touched (batch depth); None
-            for all rows (full depth).
+        batches: check only the rows that these batches touched (batch depth); None for all rows (full depth).
         only: the names of the expectations to check; default: all.
         validator: a context of Great Expectations, for example one that writes Data Docs.
         proof: the report of a verification that has already run.
@@ -160,7 +159,7 @@ def check(
     """
     pipeline.refuse_never_run()
     with concealing(pipeline.spec):
-        checked = _checked(pipeline, stage, batches and batches.whole, only, validator or Validator(), proof)
+        checked = _checked(pipeline, stage, batches, only, validator or Validator(), proof)
         _record(pipeline, checked, check_id)
     return checked
 
@@ -242,6 +241,7 @@ def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
         "depth": checked.depth.value,
         "first": None if span is None else int(span.first),
         "last": None if span is None else int(span.last),
+        "looked_at": None if span is None or not span.gaps else [int(b) for b in ledger.batches if b in span],
         "seconds": checked.seconds,
     }
     rows = [

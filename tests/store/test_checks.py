@@ -63,6 +63,16 @@ def test_a_batch_check_without_a_batch_of_its_own_is_laid_at_those_it_looked_at(
     assert failed(ledger) == [("a_rule", 2), ("a_rule", 3)]
 
 
+def test_a_check_of_a_pass_with_gaps_says_nothing_of_batches_in_them(ledger: Ledger) -> None:
+    say(ledger, depth="batch", first=2, last=2)
+    say(ledger, depth="batch", first=1, last=3, looked_at=[1, 3], passed=True, batches=[])
+    assert failed(ledger) == [("a_rule", 2)]
+    say(ledger, name="another", depth="batch", first=1, last=3, looked_at=[1, 3], batches=[])
+    assert failed(ledger) == [("another", 1), ("a_rule", 2), ("another", 3)]
+    say(ledger, depth="batch", first=1, last=3, passed=True, batches=[])
+    assert failed(ledger) == [("another", 1), ("another", 3)]
+
+
 def test_warnings_stop_nothing(ledger: Ledger) -> None:
     say(ledger, severity="warning")
     assert failed(ledger) == []

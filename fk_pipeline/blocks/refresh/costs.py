@@ -265,6 +265,9 @@ def _shown(seconds: float) -> str:
     return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:,.0f} s"
 
 
+_STORED_AS = {"single_group": "alone"}
+"""Names that the facts of a commit have for fields of `Numbers`, where they differ."""
+
 _KINDS = ("read", "touched", "again", "stored")
 """The numbers of an earlier run that are kept: those of rows that took time."""
 
@@ -292,7 +295,7 @@ def facts_of(decision: Decision, earlier: Sequence[Run], share: float = 1.0) -> 
     runs = [last for way in Way for last in [run for run in earlier if run.way is way][-REMEMBERED:]]
     return {
         "way": decision.way,
-        "numbers": asdict(decision.numbers),
+        "numbers": {_STORED_AS.get(name, name): number for name, number in asdict(decision.numbers).items()},
         "seconds": round(decision.seconds, 3),
         "share": round(share, 6),
         "earlier": [[run.way, run.seconds, *(getattr(run.numbers, name) for name in _KINDS)] for run in runs],
@@ -317,7 +320,9 @@ def decision_of(facts: Mapping[str, Any]) -> Decision | None:
     stored = facts.get(COSTS)
     if not stored:
         return None
-    return Decision(Way(stored["way"]), "", stored["seconds"], Numbers(**stored["numbers"]))
+    names = {stored_as: name for name, stored_as in _STORED_AS.items()}
+    numbers = Numbers(**{names.get(name, name): number for name, number in stored["numbers"].items()})
+    return Decision(Way(stored["way"]), "", stored["seconds"], numbers)
 
 
 def forecast_of(facts: Mapping[str, Any]) -> Forecast | None:

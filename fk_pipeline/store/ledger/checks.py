@@ -98,15 +98,18 @@ class CheckLog:
             return
         if row["passed"] and row["pending"]:
             return  # the rows that failed before may be among the pending ones
-        whole = row["first"] is None
+        whole, listed = row["first"] is None, row.get("looked_at")
+
+        def looked_at(batch: int | None) -> bool:
+            return batch is not None and row["first"] <= batch <= row["last"] and (listed is None or batch in listed)
+
         for key, failed in list(self._failed.items()):
-            seen = whole or (failed.batch is not None and row["first"] <= failed.batch <= row["last"])
+            seen = whole or looked_at(failed.batch)
             if key[:2] == place and seen and row["depth"] in (FULL_DEPTH, failed.depth):
                 del self._failed[key]
         if row["passed"]:
             return
-        looked_at = [None] if whole else [b for b in known if row["first"] <= b <= row["last"]]
-        for batch in row["batches"] or looked_at:
+        for batch in row["batches"] or ([None] if whole else filter(looked_at, known)):
             failed = self._failed[(*place, batch)] = FailedCheck(
                 *place, batch, row["cure"], row["depth"], row["value"], row["entry"], row.get("check_id")
             )

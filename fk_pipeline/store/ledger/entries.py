@@ -124,6 +124,7 @@ COLUMNS: dict[str, Columns] = {
         ("depth", pa.string(), "`batch` or `full`"),
         ("first", pa.int32(), "the first batch that was looked at; null: all"),
         ("last", pa.int32(), "the last one"),
+        ("looked_at", pa.list_(pa.int32()), "the batches that were looked at; null: all from the first to the last"),
         ("passed", pa.bool_(), "it holds"),
         (
             "value",

@@ -15,6 +15,7 @@ from fk_pipeline.blocks.refresh.costs import (
     Run,
     Way,
     decide,
+    decision_of,
     earlier_runs,
     facts_of,
     numbers_of,
@@ -120,6 +121,15 @@ def test_a_table_whose_log_tells_no_numbers_is_refreshed() -> None:
     found = numbers_of(block_of(f"SELECT l.order_id {JOINED}"), rows, KEYS, changed, 1_000_000, adds=False)
     assert found.touched == 700_003
     assert decide(found, []).way is Way.REFRESH
+
+
+def test_facts_of_a_commit_have_the_names_that_older_commits_have() -> None:
+    stored = {"read": 9, "touched": 3, "again": 2, "stored": 5, "changed": 1, "alone": True, "passed": 0}
+    facts = {"way": "refresh", "numbers": stored, "seconds": 1.5, "share": 1.0, "earlier": []}
+    decision = decision_of({COSTS: facts})
+    assert decision is not None
+    assert decision.numbers == Numbers(9, 3, 2, 5, 1, single_group=True)
+    assert facts_of(decision, [])["numbers"] == stored
 
 
 def test_anchors_that_where_leaves_out_are_expected_less_and_never_all_at_once() -> None:
