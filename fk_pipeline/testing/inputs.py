@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fk_pipeline.identity import Side
-from fk_pipeline.spec import PipelineSpec, SideSpec
+from fk_pipeline.spec import PipelineSpec, SideSpec, load_spec
 from fk_pipeline.spec.formats import COMMITTED_AT
 from fk_pipeline.spec.inputs import RESULT_KEY
+from fk_pipeline.spec.paths import inline_reference
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,13 @@ def inputs_of_cases(spec: PipelineSpec) -> list[CaseInput]:
     inputs: list[CaseInput] = []
     for side in spec.sides:
         if side not in spec.clocks:
-            given = spec.side(side)
+            given = _as_given(spec, side)
             same = next((other.side for other in inputs if other.spec.model_dump() == given.model_dump()), side)
             inputs.append(CaseInput(side, same, given))
     return inputs
+
+
+def _as_given(spec: PipelineSpec, side: Side) -> SideSpec:
+    """Returns an input; an inline one as the file gives it, not as the result that a query reads of it."""
+    given, inline = spec.side(side), inline_reference(spec.file, side)
+    return load_spec(inline).side(Side.INPUT) if given.pipeline == inline.name else given

@@ -12,7 +12,9 @@ from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import CaseFileError, UsageError
+from fk_pipeline.identity import Side
 from fk_pipeline.spec import load_spec
+from fk_pipeline.spec.paths import inline_reference
 from fk_pipeline.spec.project import pipeline_files
 from fk_pipeline.testing.case_file import selected_cases
 from fk_pipeline.testing.cases import GivenRow, PipelineCase
@@ -220,3 +222,28 @@ def test_the_time_of_a_commit_is_a_column_of_the_rows(orders: Callable[..., Path
     assert selected_cases(spec)[0].batches[0]["right"][0].values["committed_at"] == "2026-01-01"
     (tmp_path / "copy").mkdir()
     assert copied(spec, inputs_of_cases(spec), tmp_path / "copy").side(spec.sides[1]).valid_from == "committed_at"
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ('schema: "id INT, day DATE, n INT", key: id, sequence_by: n', {"id": 1, "day": None, "n": 2}),
+        ('schema: "id INT, day DATE, n INT", key: id, where: n > 1', {"id": 1, "day": None, "n": 2}),
+        ('schema: "id INT, day DATE, n INT", key: id, delete_when: n < 0', {"id": 1, "day": None, "n": 2}),
+        ('schema: "id INT, day DATE", key: id, contents: snapshot', {"id": 1, "day": None}),
+        ('schema: "id INT, day DATE", contents: events', {"id": 1, "day": None}),
+    ],
+)
+def test_an_inline_input_is_given_as_the_file_has_it(
+    orders: Callable[..., Path], tmp_path: Path, given: str, line: dict[str, Any]
+) -> None:
+    row = {name: value for name, value in line.items() if value is not None}
+    query = f"name: q\nkind: query\nquery: SELECT id FROM o\ninputs:\n  o: {{path: o, format: rows, {given}}}\n"
+    spec = load_spec(orders(f"- {{name: a, given: {{o: [{json.dumps(row)}]}}, expect: [{{id: 1}}]}}", query))
+    inputs, folder = inputs_of_cases(spec), tmp_path / "copy"
+    folder.mkdir()
+    copy = load_spec(inline_reference(copied(spec, inputs, folder).file, "o")).side(Side.INPUT)
+    land(inputs, folder, 1, selected_cases(spec)[0].batches[0])
+    operation = {"_operation": "u"} if copy.op_column else {}
+    assert (copy.op_column is not None) is ("contents" not in given)
+    assert json.loads((folder / "landing/o/00000001.jsonl").read_text()) == {**line, **operation}
