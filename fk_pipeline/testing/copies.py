@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fk_pipeline.errors import StateError
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.spec.load import document_of
-from fk_pipeline.spec.project import NAMED_INPUTS
+from fk_pipeline.spec.paths import place_of
+from fk_pipeline.spec.project import NAMED_INPUTS, with_inline
 from fk_pipeline.testing.cases import GivenBatch, line_of_row
 from fk_pipeline.testing.inputs import CaseInput
 
@@ -27,7 +29,11 @@ _LEFT_OUT = ("warehouse", "register", "expectations", "description", "descriptio
 
 
 def copied(spec: PipelineSpec, inputs: list[CaseInput], folder: Path) -> PipelineSpec:
-    """Writes a copy of a pipeline, with empty landing folders, into a folder; returns it."""
+    """Writes a copy of a pipeline, with empty landing folders, into a folder; returns it.
+
+    Raises:
+        StateError: the copy would read or write elsewhere.
+    """
     document = {key: value for key, value in document_of(spec.file).items() if key not in _LEFT_OUT}
     given = document[NAMED_INPUTS] if spec.definition.named_inputs else document
     rows = {source.side: _source(given[source.side], source) for source in inputs}
@@ -38,7 +44,9 @@ def copied(spec: PipelineSpec, inputs: list[CaseInput], folder: Path) -> Pipelin
     for source in inputs:
         _landing(folder, source).mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({**document, **query}, ensure_ascii=False, indent=1, default=str) + "\n", "utf-8")
-    return load_spec(file)
+    copy = load_spec(file)
+    _refuse_elsewhere(copy, folder)
+    return copy
 
 
 def land(inputs: list[CaseInput], folder: Path, number: int, batch: GivenBatch) -> None:
@@ -55,6 +63,27 @@ def land(inputs: list[CaseInput], folder: Path, number: int, batch: GivenBatch) 
                 values[OPERATION] = "d" if row.deletes else "u"
             lines.append(f"{line_of_row(values)}\n")
         (_landing(folder, source) / f"{number:08d}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def _refuse_elsewhere(copy: PipelineSpec, folder: Path) -> None:
+    """Refuses a copy that has something outside of its folder: keys that are left out are not all that may come.
+
+    Raises:
+        StateError: it names what that is.
+    """
+    top = place_of(folder)
+    for spec in with_inline([copy]):
+        inputs = (spec.location(spec.side(side).path) for side in spec.sides if side not in spec.clocks)
+        outside = [path for path in (spec.home, *inputs) if not Path(path).is_relative_to(top)]
+        if spec.register_ is not None:
+            outside.append(spec.register_)
+        if outside:
+            raise StateError(
+                f"a case would use {', '.join(outside)}",
+                where=str(spec.file),
+                why="it has a folder of its own, so that no data of yours is touched; nothing ran",
+                fix="please report this: the copy of the pipeline file should not name it",
+            )
 
 
 def _landing(folder: Path, source: CaseInput) -> Path:

@@ -11,15 +11,17 @@ import pytest
 from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
-from fk_pipeline.errors import CaseFileError, UsageError
+from fk_pipeline.errors import CaseFileError, StateError, UsageError
 from fk_pipeline.identity import Side
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.paths import inline_reference
 from fk_pipeline.spec.project import pipeline_files
+from fk_pipeline.testing import copies
 from fk_pipeline.testing.case_file import selected_cases
 from fk_pipeline.testing.cases import GivenRow, PipelineCase
 from fk_pipeline.testing.copies import copied, land
 from fk_pipeline.testing.inputs import inputs_of_cases
+from tests.testing.conftest import ORDERS
 
 RIGHT = """\
 - name: a late customer
@@ -247,3 +249,28 @@ def test_an_inline_input_is_given_as_the_file_has_it(
     operation = {"_operation": "u"} if copy.op_column else {}
     assert (copy.op_column is not None) is ("contents" not in given)
     assert json.loads((folder / "landing/o/00000001.jsonl").read_text()) == {**line, **operation}
+
+
+@pytest.mark.parametrize(("key", "value"), [("warehouse", "s3://bucket/warehouse"), ("register", "shop.orders")])
+def test_a_copy_that_would_use_something_of_the_user_is_refused(
+    orders: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: str
+) -> None:
+    spec = load_spec(orders(pipeline=f"{ORDERS}{key}: {value}\n"))
+    inputs, folder = inputs_of_cases(spec), tmp_path / "copy"
+    folder.mkdir()
+    copy = copied(spec, inputs, folder)
+    assert (copy.register_, copy.home) == (None, f"{folder}/warehouse/orders")
+    monkeypatch.setattr(copies, "_LEFT_OUT", ())
+    with pytest.raises(StateError, match=f"a case would use {value}"):
+        copied(spec, inputs, folder)
+
+
+def test_an_inline_input_of_a_copy_that_would_use_something_of_the_user_is_refused(
+    orders: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inline = "name: q\nkind: query\nquery: SELECT id FROM o\ninputs: {o: {path: o, schema: id INT, key: id}}\n"
+    spec = load_spec(orders(pipeline=inline))
+    (tmp_path / "copy").mkdir()
+    monkeypatch.setattr(copies, "_source", lambda given, _: {**given, "path": str(tmp_path / "o")})
+    with pytest.raises(StateError, match=f"a case would use {tmp_path}/o\n"):
+        copied(spec, inputs_of_cases(spec), tmp_path / "copy")
