@@ -121,6 +121,11 @@ class _CaseReader:
             steps = [self._step(step, (*at, i), what) for i, step in enumerate(self._list(given[_STEPS], at))]
         else:
             steps = [self._step({key: value for key, value in given.items() if key in _OF_STEP}, place, what)]
+        if self.clocks and steps and steps[0].now is None:
+            first = " in its first step" if _STEPS in given else ""
+            self._wrong(
+                place, f"{what}: nothing says what clock {self.clocks[0]!r} shows; write '{_NOW}: 2026-05-01'{first}"
+            )
         if not steps or steps[-1].expected is None:
             last = " after its last step" if _STEPS in given else ""
             self._wrong(place, f"{what}: expects nothing{last}; write {_ROWS}, {_SOME} or {_QUARANTINED}")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 from fk_pipeline.identity import Side
@@ -76,6 +77,11 @@ class PipelineCase:
     def batches(self) -> tuple[GivenBatch, ...]:
         """The batches of all steps."""
         return tuple(batch for step in self.steps for batch in step.batches)
+
+    @property
+    def times(self) -> tuple[str | None, ...]:
+        """What the clocks show at each step: a step without `now` does not move them."""
+        return tuple(accumulate((step.now for step in self.steps), lambda before, now: now or before))
 
 
 def line_of_row(values: RowValues) -> str:

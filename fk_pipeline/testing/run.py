@@ -14,7 +14,7 @@ from typing import Any
 
 from fk_pipeline.errors import FkPipelineError, PipelineFileError
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.testing.cases import CaseStep, ExpectedState, GivenBatch, PipelineCase
+from fk_pipeline.testing.cases import ExpectedState, GivenBatch, PipelineCase
 from fk_pipeline.testing.copies import copied, land
 from fk_pipeline.testing.difference import Difference, ResultRows, difference_of_rows
 from fk_pipeline.testing.inputs import CaseInput, inputs_of_cases
@@ -109,11 +109,11 @@ class _Trial:
         pipeline = self._copy("steps")
         landed, steps = 0, self.case.steps
         rows = ResultRows((), {})
-        for number, step in enumerate(steps, start=1):
+        for number, (step, now) in enumerate(zip(steps, self.case.times, strict=True), start=1):
             for batch in step.batches:
                 landed += 1
                 self._land(pipeline, landed, batch)
-            pipeline.run(now=step.now)
+            pipeline.run(now=now)
             where = f"step {number}" if len(steps) > 1 else ""
             if step.expected is not None:
                 rows = rows_of_result(pipeline)
@@ -130,7 +130,7 @@ class _Trial:
             pipeline = self._copy(f"order-{text.replace(', ', '-')}")
             for number in order:
                 self._land(pipeline, number, self.case.batches[number - 1])
-                pipeline.run(now=_last_now(self.case.steps))
+                pipeline.run(now=self.case.times[-1])
             expected = ExpectedState(rows.rows, quarantined=last.quarantined)
             difference = self._difference(pipeline, expected, rows_of_result(pipeline)) or _proof(pipeline)
             if difference:
@@ -165,10 +165,6 @@ def _key_of_result(spec: PipelineSpec) -> Sequence[str]:
 def _proof(pipeline: Any) -> Difference:
     report = pipeline.verify()
     return Difference() if report.ok else Difference(unproved=report.counts())
-
-
-def _last_now(steps: Sequence[CaseStep]) -> str | None:
-    return next((step.now for step in reversed(steps) if step.now is not None), None)
 
 
 def _orders(number: int, name: str) -> list[tuple[int, ...]]:

@@ -214,6 +214,16 @@ def test_the_copy_of_a_query_has_its_text_its_clock_and_the_inputs_that_it_reads
     assert [*map(str, copy.sides)] == ["o", "today"]
 
 
+def test_a_clock_is_set_in_the_first_step(orders: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "recent.sql").write_text("SELECT o.id FROM o, today WHERE o.day > today.day - INTERVAL 7 DAYS")
+    steps = "- name: a\n  steps:\n  - {given: {o: []}%s}\n  - {given: {o: []}, expect: []}\n"
+    [case] = selected_cases(load_spec(orders(steps % ", now: 2026-05-01", QUERY)))
+    assert case.times == ("2026-05-01", "2026-05-01")
+    for cases in (steps % "", "- {name: a, given: {o: []}, expect: []}"):
+        with pytest.raises(CaseFileError, match=r"tests\.yaml:1: .*what clock 'today' shows; write 'now: 2026-05-01'"):
+            selected_cases(load_spec(orders(cases, QUERY)))
+
+
 def test_the_time_of_a_commit_is_a_column_of_the_rows(orders: Callable[..., Path], tmp_path: Path) -> None:
     pipeline = (
         "name: p\njoin: left\nas_of: at\n"
