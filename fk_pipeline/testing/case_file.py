@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from fk_pipeline.errors import CaseFileError, UsageError, escaped
@@ -32,7 +33,16 @@ _ROWS, _SOME, _QUARANTINED = "expect", "expect_some", "expect_quarantined"
 _OF_STEP = (_GIVEN, _NOW, _ROWS, _SOME, _QUARANTINED)
 _OF_CASE = ("name", *_OF_STEP, _STEPS)
 
-_AS_TEXT = {"int": WrittenNumber, "float": WrittenNumber, "timestamp": str}
+_NOT_FINITE = {".nan": "NaN", ".inf": "Infinity", "+.inf": "Infinity", "-.inf": "-Infinity"}
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+_SCALARS: Mapping[str, Callable[[str], Any]] = {
+    "bool": lambda text: _BOOLEANS[text.lower()],
+    "int": WrittenNumber,
+    "float": lambda text: _NOT_FINITE.get(text.lower()) or WrittenNumber(text),
+    "timestamp": str,
+}
+"""Per type of YAML, the value of a scalar."""
 
 DocumentPlace = tuple[str | int, ...]
 """Keys and indices from the top of a document."""
@@ -203,9 +213,25 @@ class _CaseReader:
             column = known.get(str(name).lower())
             if column is None:
                 self._wrong((*place, name), f"{whose} has no column {str(name)!r}{_suggestion(name, columns)}")
+            elif column in values:
+                self._wrong((*place, name), f"{whose}: a row has column {column!r} twice")
             else:
+                self._check_value(value, (*place, name), f"{whose}: column {column!r}")
                 values[column] = value
         return values
+
+    def _check_value(self, value: Any, place: DocumentPlace, what: str) -> None:
+        """Reports a value that no line of JSON has."""
+        if isinstance(value, Mapping):
+            for name, item in value.items():
+                self._check_value(item, (*place, name), what)
+        elif isinstance(value, list):
+            for i, item in enumerate(value):
+                self._check_value(item, (*place, i), what)
+        elif isinstance(value, WrittenNumber) and not value.is_plain:
+            self._wrong(place, f"{what}: write {value} as 1000, -5 or 0.5 are written, or in quotes if it is a text")
+        elif not isinstance(value, (str, bool, NoneType)):
+            self._wrong(place, f"{what}: a value is null, true, false, a text, a number, a list or a mapping")
 
     def _mapping(self, given: Any, place: DocumentPlace, keys: Sequence[str] | None, what: str) -> Mapping[Any, Any]:
         """Returns a mapping, or reports that there is none, or that it has other keys than it may have."""
@@ -230,9 +256,8 @@ def _document(file: Path) -> Any:
     Raises:
         CaseFileError: it is no YAML, or cannot be read.
     """
-    scalars: dict[str, Callable[[str], Any]] = dict(_AS_TEXT)
     try:
-        return load_yaml(file.read_text(encoding="utf-8"), scalars=scalars)
+        return load_yaml(file.read_text(encoding="utf-8"), scalars=_SCALARS)
     except YamlTextError as error:
         raise CaseFileError(str(error), where=f"{file}:{error.line}") from None
     except (OSError, UnicodeDecodeError) as error:

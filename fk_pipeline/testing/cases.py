@@ -23,6 +23,11 @@ class WrittenNumber(str):
 
     __slots__ = ()
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it lands as it is, with zeros in front as a text; `1_000`, `0x10` and `.5` are written otherwise."""
+        return self.isdigit() or _JSON_NUMBER.fullmatch(self) is not None
+
 
 @dataclass(frozen=True)
 class GivenRow:

@@ -194,9 +194,10 @@ def _text(value: Any) -> str:
 
 def _number(value: Any) -> Decimal | None:
     try:
-        return Decimal(str(value))
+        number = Decimal(str(value))
     except InvalidOperation:
         return None
+    return number if number.is_finite() else None
 
 
 def _nearly(expected: Any, stored: Any) -> bool:

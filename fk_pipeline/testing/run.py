@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fk_pipeline.environment.refusals import telling_refusals
 from fk_pipeline.errors import FkPipelineError, PipelineFileError
+from fk_pipeline.failures import root_message
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.testing.cases import ExpectedState, GivenBatch, PipelineCase
 from fk_pipeline.testing.copies import copied, land
@@ -24,6 +26,8 @@ from fk_pipeline.testing.stored import quarantined_of, rows_of_result
 MORE_ORDERS = 2
 """How many other orders of its batches a case runs in with `any_order`."""
 
+_OF_ENVIRONMENT = 3
+"""The exit status of errors that are not about the pipeline: no Spark, no disk."""
 
 Opened = Callable[[PipelineSpec], Any]
 """Makes a `Pipeline` of a pipeline file, in the session that all cases share."""
@@ -94,14 +98,23 @@ class _Trial:
     folder: Path
 
     def result(self, *, any_order: bool) -> CaseResult:
-        """Runs the case; an error of the pipeline is part of the result."""
+        """Runs the case; an error that ends it is part of the result.
+
+        Raises:
+            FkPipelineError: one with exit status 3: other cases would end in it, too.
+        """
         result = CaseResult(self.case.name, 0)
         try:
-            where, difference, rows = self._steps()
-            if not difference and any_order:
-                where, difference = self._other_orders(rows)
+            with telling_refusals(""):
+                where, difference, rows = self._steps()
+                if not difference and any_order:
+                    where, difference = self._other_orders(rows)
         except FkPipelineError as error:
+            if error.exit_code == _OF_ENVIRONMENT:
+                raise
             return replace(result, error=f"{type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever ends a case, the others go on
+            return replace(result, error=f"{type(error).__name__}: {root_message(error)}")
         return replace(result, where=where, difference=difference)
 
     def _steps(self) -> tuple[str, Difference, ResultRows]:

@@ -61,6 +61,15 @@ def test_values_are_texts_as_they_are_written(read: Any) -> None:
     assert [case.name for case in read(RIGHT, "LATE")] == ["a late customer"]
 
 
+def test_numbers_that_are_none_and_booleans_land_as_such(read: Any, tmp_path: Path) -> None:
+    [case] = read("- {name: a, given: {left: [{amount: .nan, customer: [-.inf, .Inf, &t true, *t, 1e5]}]}, expect: []}")
+    inputs = inputs_of_cases(load_spec(tmp_path / "orders.yaml"))
+    copied(load_spec(tmp_path / "orders.yaml"), inputs, tmp_path / "copy")
+    land(inputs, tmp_path / "copy", 1, case.batches[0])
+    line = (tmp_path / "copy/landing/left/00000001.jsonl").read_text()
+    assert '"customer": ["-Infinity", "Infinity", true, true, 1e5], "amount": "NaN"' in line
+
+
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
@@ -80,6 +89,14 @@ def test_values_are_texts_as_they_are_written(read: Any) -> None:
         ("- name: a\n  steps: [{given: {left: []}}]", 1, "expects nothing after its last step"),
         ("- name: a\n  given: []\n  steps: [{given: {left: []}, expect: []}]", 1, "each step has its own"),
         ("- &a {name: a, given: {left: []}, expect: []}\n- *a", 1, "two cases are called 'a'"),
+        ("- name: a\n  given: {left: [{order_id: 1,\n   Order_ID: 2}]}\n  expect: []", 3, "column 'order_id' twice"),
+        ("- name: a\n  given: [{left: [{amount: 1_000}]}]\n  expect: []", 2, "write 1_000 as 1000, -5 or 0.5"),
+        ("- name: a\n  given: [{left: []}]\n  expect: [{name: [{x: 0x10}]}]", 3, "column 'name': write 0x10"),
+        ("- name: a\n  given: [{left: []}]\n  expect: [{amount: +5}, {amount: .5}]", 3, "write .5 as 1000, -5 or 0.5"),
+        ("- name: a\n  given: [{left: [{customer: !!binary eA==}]}]\n  expect: []", 2, "a value is null, true, false"),
+        ("- name: a\n  given: [{left: []}]\n  expect:\n  - {name: !!set {x}}", 4, "a value is null, true, false"),
+        ("- name: a\n  given: [{left: [{customer: !mine x}]}]\n  expect: []", 2, "a value is null, true, false"),
+        ("- name: a\n  given: [{left: [{customer: !!bool x}]}]\n  expect: []", 2, "not valid YAML near 'x'"),
         ("name: a\ngiven: []", 1, "a file of cases is a YAML list"),
         ("- name: a\n  given: [", 2, "not valid YAML"),
     ],

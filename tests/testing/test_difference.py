@@ -37,7 +37,7 @@ def difference(
         (None, None, "decimal", True), (None, "", "other", False), ("", None, "other", False),
         (["1", None], [1, None], "other", True), (["1"], [1, 2], "other", False), ("1", [1], "other", False),
         ({"a": "1.0"}, {"a": Decimal("1.00")}, "other", True), ({"a": "1"}, {"a": 1, "b": None}, "other", False),
-        (["1"], "['1']", "other", False),
+        (["1"], "['1']", "other", False), ("sNaN", "12.50", "decimal", False), ("sNaN", 1, "other", False),
     ],
 )  # fmt: skip
 def test_values_compare_by_the_type_of_the_column(expected: Any, stored: Any, dtype: str, same: bool) -> None:
