@@ -176,7 +176,7 @@ def say_by_spark(why: str) -> None:
 
 
 def say_error(error: Exception, traced: Exception | None = None) -> None:
-    """Prints an error to stderr: its type and its text; before them the trace of an error, if one is given."""
+    """Prints an error to stderr: its type, text and notes; before them the trace of an error, if one is given."""
     lines = [] if traced is None else "".join(traceback.format_exception(traced)).rstrip("\n").split("\n")
     if isinstance(error, FkPipelineError):
         lines += f"{type(error).__name__}: {error}".split("\n")
@@ -185,6 +185,7 @@ def say_error(error: Exception, traced: Exception | None = None) -> None:
             f"{type(error).__name__}: {root_message(error)}",
             "  Fix: nobody foresaw this. The same command with --debug shows where it happened; please report it",
         ]
+    lines += [f"  {note}" for note in getattr(error, "__notes__", ())]
     for line in lines:
         say(line)
 

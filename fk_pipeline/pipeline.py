@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -221,11 +222,13 @@ class Pipeline(ReadablePipeline):
         chosen = selected_cases(self.spec, [*map(Path, cases)], select)
         given = self._session if self._is_given else None
         results = []
-        for result in run_cases(
+        ran = run_cases(
             self.spec, chosen, lambda spec: Pipeline(spec, given, sizes=self.sizes), any_order=any_order, keep=keep
-        ):
-            progress(result)
-            results.append(result)
+        )
+        with closing(ran):
+            for result in ran:
+                progress(result)
+                results.append(result)
         return results
 
     def compact(self, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:

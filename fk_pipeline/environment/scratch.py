@@ -1,4 +1,4 @@
-"""A private folder per process for the data that Spark spills to disk, and the removal of folders of killed processes.
+"""A private folder per process for data that Spark spills to disk and for cases; those of killed processes are removed.
 
 Spark's own folders are in the temporary folder of the machine, and every user may read them. These folders are in one
 that only its user may enter, `fk-pipeline-UID`, each with a file that identifies its process (`ProcessIdentity`).
@@ -30,8 +30,8 @@ _folders: dict[int, Path] = {}
 def scratch_folder() -> Path:
     """Returns the folder of this process; the first call creates it and removes the folders of dead processes.
 
-    Spark empties it at its end. The folder itself stays until another process removes it: only then is it certain that
-    this process writes nothing there any more.
+    What is in it is removed by what wrote it, by Spark at its end. The folder itself stays until another process
+    removes it: only then is it certain that this process writes nothing there any more.
 
     Raises:
         OSError: the temporary folder of the machine cannot be written.

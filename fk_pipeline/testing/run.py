@@ -7,12 +7,13 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fk_pipeline.environment.refusals import telling_refusals
+from fk_pipeline.environment.scratch import scratch_folder
 from fk_pipeline.errors import FkPipelineError, PipelineFileError
 from fk_pipeline.failures import root_message
 from fk_pipeline.spec import PipelineSpec
@@ -61,8 +62,8 @@ class CaseResult:
 
 def run_cases(
     spec: PipelineSpec, cases: Sequence[PipelineCase], opened: Opened, *, any_order: bool = False, keep: bool = False
-) -> Iterator[CaseResult]:
-    """Runs cases one after another, and yields the result of each.
+) -> Generator[CaseResult]:
+    """Runs cases one after another, and yields the result of each; closing it removes what is left of their folders.
 
     Args:
         spec: the pipeline.
@@ -70,9 +71,9 @@ def run_cases(
         opened: makes the pipeline of a copy.
         any_order: whether each case of several batches runs again with them in other orders: each is landed and run
             alone, and the result must be the same in the end.
-        keep: whether the folders of the cases stay.
+        keep: whether the folders of the cases stay, after an error too: a note of the error says where.
     """
-    top = Path(tempfile.mkdtemp(prefix="fk-pipeline-test-"))
+    top = Path(tempfile.mkdtemp(prefix="fk-pipeline-test-", dir=None if keep else scratch_folder()))
     try:
         inputs = with_types(inputs_of_cases(spec), top / "types", opened)
         for number, case in enumerate(cases, start=1):
@@ -82,6 +83,10 @@ def run_cases(
             yield replace(result, seconds=time.monotonic() - started, folder=folder if keep else None)
             if not keep:
                 shutil.rmtree(folder, ignore_errors=True)
+    except Exception as error:
+        if keep:
+            error.add_note(f"its files: {top}")
+        raise
     finally:
         if not keep:
             shutil.rmtree(top, ignore_errors=True)

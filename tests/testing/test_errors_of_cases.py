@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fk_pipeline.console import say_error
+from fk_pipeline.environment import scratch
 from fk_pipeline.errors import FkPipelineError, SparkEndedError, StageError, StorageError
+from fk_pipeline.pipeline import Pipeline, load
 from fk_pipeline.spec import load_spec
 from fk_pipeline.testing.case_file import selected_cases
 from fk_pipeline.testing.run import CaseResult, run_cases
@@ -45,3 +50,38 @@ def test_an_error_ends_its_case(run: Any, error: Exception, text: str) -> None:
 def test_an_error_of_the_environment_ends_all(run: Any, error: Exception, raised: type[FkPipelineError]) -> None:
     with pytest.raises(raised):
         run(error)
+
+
+def test_nothing_stays_but_what_is_to_be_kept(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "_folders", {})
+    run(StageError("it failed"))
+    [of_process] = (tmp_path / f"fk-pipeline-{os.getuid()}").iterdir()  # which is swept when the process is dead
+    assert [path.name for path in of_process.iterdir()] == ["owner.json"]
+    with pytest.raises(SparkEndedError) as raised:
+        run(SparkEndedError("it is gone"), keep=True)
+    [left] = tmp_path.glob("fk-pipeline-test-*")
+    assert raised.value.__notes__ == [f"its files: {left}"]
+
+
+def test_an_error_in_progress_removes_the_folders(
+    orders: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(scratch, "_folders", {})
+    monkeypatch.setattr(Pipeline, "run", lambda *_, **__: [])
+
+    def progress(result: CaseResult) -> None:
+        assert [*scratch.scratch_folder().glob("fk-pipeline-test-*/*")]
+        raise KeyError(result.name)
+
+    with pytest.raises(KeyError) as error:
+        load(orders(CASES)).test(progress=progress)
+    assert not [*scratch.scratch_folder().glob("fk-pipeline-test-*")], error  # whose traceback has the frames
+
+
+def test_people_read_where_the_files_are(capsys: pytest.CaptureFixture[str]) -> None:
+    error = SparkEndedError("it is gone")
+    error.add_note("its files: /tmp/a")
+    say_error(error)
+    assert capsys.readouterr().err == "SparkEndedError: it is gone\n  its files: /tmp/a\n"
