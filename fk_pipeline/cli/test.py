@@ -29,7 +29,8 @@ def own_cases(
         str, typer.Option("-k", metavar="TEXT", help="only cases with this text in their name; default: all")
     ] = "",
     any_order: Annotated[
-        bool, typer.Option("--any-order", help="run each case again with its batches in two other orders")
+        bool,
+        typer.Option("--any-order", help="run each case again with its batches in up to two other orders"),
     ] = False,
     keep: Annotated[bool, typer.Option("--keep", help="keep the folder of each case, and say where it is")] = False,
     format_: FormatOption = OutputFormat.TEXT,

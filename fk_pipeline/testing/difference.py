@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeAlias
 
 from fk_pipeline.testing.cases import ExpectedState, RowValues
 
-_TOLERANCE = 1e-9
-"""By which share of the larger one two floating-point numbers may differ: sums depend on the order of the rows."""
+_TOLERANCE, _NOTHING = 1e-9, 1e-12
+"""By which share of the larger one, or at all, two floating-point numbers may differ: sums depend on the order of the
+rows, and so may be not quite 0."""
 
 
 class ValueType(StrEnum):
@@ -23,6 +24,10 @@ class ValueType(StrEnum):
     FLOATING = "floating"
     TIME = "time"
     OTHER = "other"
+
+
+ColumnType: TypeAlias = "ValueType | list[ColumnType] | Mapping[str, ColumnType]"
+"""How the values of a column compare: those of an array or a map as the type in the list, of a struct by field."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class ResultRows:
     """
 
     rows: tuple[RowValues, ...]
-    types: Mapping[str, ValueType]
+    types: Mapping[str, ColumnType]
 
 
 @dataclass(frozen=True)
@@ -138,28 +143,39 @@ def _nearest(row: RowValues, differing: Mapping[int, tuple[str, ...]], key: Sequ
 
 def _pairs(equal: Sequence[Sequence[bool]]) -> dict[int, int]:
     """Returns as many pairs as possible of a row and a column of a matrix where it is true, no row or column twice."""
+    column_of: dict[int, int] = {}
     row_of: dict[int, int] = {}
+    for start in range(len(equal)):
+        came_from, column = _reached(equal, start, row_of)
+        while column is not None:  # each row on the way gives its column to the row that it was reached from
+            row = came_from[column]
+            row_of[column] = row
+            column_of[row], column = column, column_of.get(row)
+    return column_of
 
-    def place(row: int, seen: set[int]) -> bool:
+
+def _reached(
+    equal: Sequence[Sequence[bool]], start: int, row_of: Mapping[int, int]
+) -> tuple[dict[int, int], int | None]:
+    """Returns the columns that can be reached from a row, each with the row before it, up to a free one; and that."""
+    came_from: dict[int, int] = {}
+    rows = [start]
+    for row in rows:  # it grows
         for column, is_equal in enumerate(equal[row]):
-            if is_equal and column not in seen:
-                seen.add(column)
-                if column not in row_of or place(row_of[column], seen):
-                    row_of[column] = row
-                    return True
-        return False
-
-    for row in range(len(equal)):
-        place(row, set())
-    return {row: column for column, row in row_of.items()}
+            if is_equal and column not in came_from:
+                came_from[column] = row
+                if column not in row_of:
+                    return came_from, column
+                rows.append(row_of[column])
+    return came_from, None
 
 
-def _differing(expected: RowValues, stored: RowValues, types: Mapping[str, ValueType]) -> tuple[str, ...]:
+def _differing(expected: RowValues, stored: RowValues, types: Mapping[str, ColumnType]) -> tuple[str, ...]:
     """Returns the columns of an expected row whose values a row of the result does not have."""
     return tuple(name for name, value in expected.items() if not is_same(value, stored[name], types[name]))
 
 
-def is_same(expected: Any, stored: Any, dtype: ValueType = ValueType.OTHER) -> bool:
+def is_same(expected: Any, stored: Any, dtype: ColumnType = ValueType.OTHER) -> bool:
     """Returns whether a value of the result is the one that a case expects.
 
     Args:
@@ -180,12 +196,28 @@ def is_same(expected: Any, stored: Any, dtype: ValueType = ValueType.OTHER) -> b
         return _time(expected) == _time(stored)
     if isinstance(stored, Mapping):
         given = {str(name): value for name, value in expected.items()} if isinstance(expected, Mapping) else None
-        return given is not None and given.keys() == stored.keys() and all(is_same(given[n], stored[n]) for n in stored)
+        return (
+            given is not None
+            and given.keys() == stored.keys()
+            and all(is_same(given[name], stored[name], _type_in(dtype, name)) for name in stored)
+        )
     if isinstance(stored, list):
-        return isinstance(expected, list) and len(expected) == len(stored) and all(map(is_same, expected, stored))
+        inner = _type_in(dtype)
+        return (
+            isinstance(expected, list)
+            and len(expected) == len(stored)
+            and all(is_same(*values, inner) for values in zip(expected, stored, strict=True))
+        )
     if isinstance(stored, (int, Decimal)) and not isinstance(stored, bool):
         return _number(expected) == stored
     return not isinstance(expected, (Mapping, list)) and _text(expected) == _text(stored)
+
+
+def _type_in(dtype: ColumnType, field: str = "") -> ColumnType:
+    """Returns the type of the elements of an array or a map, or of a field of a struct."""
+    if isinstance(dtype, Mapping):
+        return dtype.get(field, ValueType.OTHER)
+    return dtype[0] if isinstance(dtype, list) else ValueType.OTHER
 
 
 def _text(value: Any) -> str:
@@ -205,7 +237,7 @@ def _nearly(expected: Any, stored: Any) -> bool:
         first, second = float(str(expected)), float(str(stored))
     except ValueError:
         return False
-    return str(first) == str(second) or math.isclose(first, second, rel_tol=_TOLERANCE)
+    return str(first) == str(second) or math.isclose(first, second, rel_tol=_TOLERANCE, abs_tol=_NOTHING)
 
 
 def _time(value: Any) -> datetime | str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -13,7 +13,10 @@ from fk_pipeline.errors import or_by_spark
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.project import with_inline
 from fk_pipeline.testing.cases import RowValues
-from fk_pipeline.testing.difference import ResultRows, ValueType
+from fk_pipeline.testing.difference import ColumnType, ResultRows, ValueType
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
 
 _BY_SPARK = {
     "decimal": ValueType.DECIMAL,
@@ -59,7 +62,7 @@ def _in_process(pipeline: Any, names: list[str]) -> ResultRows:
     from fk_pipeline.store.rows_in_process import RowRequest
 
     table = pipeline.relation(pipeline.spec.definition.result.name).read(RowRequest(names))
-    types = {field.name: _by_arrow(field.type) for field in table.schema}
+    types: dict[str, ColumnType] = {field.name: _by_arrow(field.type) for field in table.schema}
     return ResultRows(_parsed(json_lines(table, hexadecimal=True)), types)
 
 
@@ -68,7 +71,7 @@ def _by_spark(pipeline: Any, names: list[str]) -> ResultRows:
     from fk_pipeline.spec import quote
 
     frame = pipeline.table(pipeline.spec.definition.result.name).select(*map(quote, names))
-    types = {field.name: _BY_SPARK.get(field.dataType.typeName(), ValueType.OTHER) for field in frame.schema.fields}
+    types: dict[str, ColumnType] = {field.name: _by_spark_type(field.dataType) for field in frame.schema.fields}
     return ResultRows(_parsed(json_texts(frame)), types)
 
 
@@ -76,7 +79,21 @@ def _parsed(lines: Iterable[str]) -> tuple[RowValues, ...]:
     return tuple(json.loads(line, parse_float=Decimal) for line in sorted(lines))
 
 
-def _by_arrow(dtype: pa.DataType) -> ValueType:
+def _by_spark_type(dtype: DataType) -> ColumnType:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(dtype, StructType):
+        return {field.name: _by_spark_type(field.dataType) for field in dtype.fields}
+    if isinstance(dtype, (ArrayType, MapType)):
+        return [_by_spark_type(dtype.elementType if isinstance(dtype, ArrayType) else dtype.valueType)]
+    return _BY_SPARK.get(dtype.typeName(), ValueType.OTHER)
+
+
+def _by_arrow(dtype: pa.DataType) -> ColumnType:
+    if pa.types.is_struct(dtype):
+        return {field.name: _by_arrow(field.type) for field in dtype}
+    if pa.types.is_list(dtype) or pa.types.is_map(dtype):
+        return [_by_arrow(dtype.value_type if pa.types.is_list(dtype) else dtype.item_type)]
     if pa.types.is_decimal(dtype):
         return ValueType.DECIMAL
     if pa.types.is_floating(dtype):

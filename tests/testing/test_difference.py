@@ -5,12 +5,15 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_type
 
 from fk_pipeline.cli.test import as_json, print_case
 from fk_pipeline.testing.cases import ExpectedState, WrittenNumber
-from fk_pipeline.testing.difference import Difference, ResultRows, ValueType, difference_of_rows, is_same
+from fk_pipeline.testing.difference import Difference, ResultRows, ValueType, _pairs, difference_of_rows, is_same
 from fk_pipeline.testing.run import CaseResult
+from fk_pipeline.testing.stored import _by_arrow, _by_spark_type
 
 TYPES = {"id": ValueType.OTHER, "name": ValueType.OTHER, "price": ValueType.DECIMAL}
 
@@ -28,7 +31,9 @@ def difference(
         ("12.5", "12.50", "decimal", True), ("12.51", "12.50", "decimal", False), ("x", "1", "decimal", False),
         ("1234567890123456.7891", "1234567890123456.7892", "decimal", False),
         ("0.3", Decimal("0.30000000000000004"), "floating", True), ("0.31", Decimal("0.3"), "floating", False),
-        ("NaN", "NaN", "floating", True), ("x", Decimal("0.3"), "floating", False),
+        ("0", Decimal("5.6E-17"), "floating", True), ("0.0", Decimal("1E-11"), "floating", False),
+        ("NaN", "NaN", "floating", True), ("-Infinity", "Infinity", "floating", False),
+        ("x", Decimal("0.3"), "floating", False),
         ("2026-01-02 03:04", "2026-01-02T03:04:00.000000Z", "time", True),
         ("2026-01-02T04:04+01:00", "2026-01-02T03:04:00.000000Z", "time", True),
         ("2026-01-02", "2026-01-02T00:00:00.000000", "time", True), ("soon", "2026-01-02T00:00:00", "time", False),
@@ -44,6 +49,24 @@ def test_values_compare_by_the_type_of_the_column(expected: Any, stored: Any, dt
     assert is_same(expected, stored, ValueType(dtype)) is same
 
 
+@pytest.mark.parametrize(
+    ("dtype", "expected", "stored", "other"),
+    [
+        (pa.list_(pa.float64()), ["0.30000000000000004", None, "NaN"], [Decimal("0.3"), None, "NaN"],
+         ["0.4", None, "NaN"]),
+        (pa.map_(pa.string(), pa.float32()), {"a": "1"}, {"a": Decimal("1.0")}, {"a": "2"}),
+        (pa.struct({"at": pa.timestamp("us", "UTC")}), {"at": "2026-01-02 03:04"}, {"at": "2026-01-02T03:04:00Z"},
+         {"at": "2026-01-02 03:05"}),
+        (pa.list_(pa.struct({"n": pa.decimal128(9, 2)})), [{"n": "12.5"}], [{"n": Decimal("12.50")}], [{"n": "12.6"}]),
+    ],
+)  # fmt: skip
+def test_values_in_others_compare_as_those_of_columns(dtype: Any, expected: Any, stored: Any, other: Any) -> None:
+    of_column = _by_arrow(dtype)
+    assert of_column == _by_spark_type(from_arrow_type(dtype))
+    assert is_same(expected, stored, of_column)
+    assert not is_same(other, stored, of_column)
+
+
 def test_only_the_columns_that_are_written_are_compared() -> None:
     made = difference([{"id": "1"}, {"name": "b"}], [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
     assert not made
@@ -54,6 +77,12 @@ def test_rows_are_paired_so_that_as_many_as_possible_are_equal() -> None:
     stored = [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}]
     assert not difference([{"id": "1"}, {"name": "a"}], stored)
     assert not difference([{"name": "a"}, {"id": "1"}], stored)
+
+
+def test_many_rows_are_paired_though_each_takes_the_place_of_another() -> None:
+    many = 1500
+    chain = [[column in (row, row - 1) for column in range(many)] for row in range(1, many)]
+    assert len(_pairs([*chain, [column == 0 for column in range(many)]])) == many
 
 
 def test_equal_rows_count_as_often_as_they_are_there() -> None:
