@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
@@ -76,14 +77,24 @@ class Series(TypedDict):
 
 def every_batch(spec: PipelineSpec, ledger: Ledger) -> list[BatchFacts]:
     """Returns all batches, in order."""
-    withdrawn = ledger.files.removed
-    return [_batch(spec, ledger, batch, "withdrawn" if batch in withdrawn else "done") for batch in ledger.batches]
+    withdrawn, rows = ledger.files.removed, ledger.entries.rows("runs")
+    sizes = Counter((row["stage"], row["run_id"]) for row in rows if row["event"] == "succeeded")
+    return [
+        _batch(spec, ledger, batch, sizes, "withdrawn" if batch in withdrawn else "done") for batch in ledger.batches
+    ]
 
 
-def _batch(spec: PipelineSpec, ledger: Ledger, batch: BatchId, otherwise: str) -> BatchFacts:
+def _batch(
+    spec: PipelineSpec, ledger: Ledger, batch: BatchId, sizes: Mapping[tuple[str, str], int], otherwise: str
+) -> BatchFacts:
     """Returns a batch as the first runs that read what is there now counted it, as Dagster shows it, too.
 
-    Its state is `otherwise` if nothing of it is due.
+    Args:
+        spec: the pipeline.
+        ledger: its ledger.
+        batch: the batch.
+        sizes: per stage and run the number of batches that it did.
+        otherwise: its state if nothing of it is due.
     """
     kind = spec.definition
     came_in, touched, changed, outcomes = CountsByName(), CountsByName(), CountsByName(), CountsByName()
@@ -93,8 +104,7 @@ def _batch(spec: PipelineSpec, ledger: Ledger, batch: BatchId, otherwise: str) -
         if state.last is None or state.figures is None:
             continue
         times.append(state.finished_at)
-        together = 1 + len(range(state.last.batches.first, state.last.batches.last))
-        seconds += state.last.seconds / together
+        seconds += state.last.seconds / sizes[stage.name, state.last.run_id]
         counts, side = state.figures.counts, kind.side_of(stage.name)
         if side is not None:
             _add(came_in, {str(side): counts.get("rows", 0)})

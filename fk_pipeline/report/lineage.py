@@ -136,8 +136,9 @@ def _last(ledger: Ledger, stage: StageDef) -> int | None:
     if last is None or not stage.counts:
         return None
     first = next(iter(stage.counts))
-    states = (ledger.state(stage.name, batch) for batch in ledger.batches if batch in last.batches)
-    return sum(numbers_of(stage, state.counts).get(first, 0) for state in states if state.last is not None)
+    successes = (ledger.state(stage.name, batch).last for batch in ledger.batches)
+    own = [success for success in successes if success is not None and success.run_id == last.run_id]
+    return sum(numbers_of(stage, success.counts).get(first, 0) for success in own)
 
 
 def lineage(pipelines: Sequence[PipelineFacts]) -> Graph:

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from fk_pipeline.identity import Side
+from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.report.document import QUICK, Document, Effort, document_of, facts_of
 from fk_pipeline.report.page import DOCUMENT_ID, number, page_of
-from tests.report.world import HOSTILE, SECRET, joined, land, opened, people
+from tests.report.world import HOSTILE, JOINED, SECRET, joined, land, opened, people, ran
 
 MOST_BYTES = 3_000_000
 MOST_SECONDS = 20
@@ -181,6 +183,20 @@ def test_the_command_writes_the_page_or_the_document(tmp_path: Path, command: Ca
         assert told["pipelines"] == embedded(page)["pipelines"]
     assert command("report", made.spec.file, "--output", tmp_path / "x" / "r.html").status == 0
     assert (tmp_path / "x" / "r.html").exists()
+
+
+def test_a_run_is_shared_by_the_batches_that_it_did(tmp_path: Path) -> None:
+    made = opened(tmp_path, JOINED)
+    ledger, days = made.ledger(), [20260130, 20260131, 20260201, 20260202]
+    land(made, Side.LEFT, days)
+    ran(ledger, Stage.LEFT_CHANGELOG, {days[1]: {"rows": 7}}, 5.0)
+    ran(ledger, Stage.LEFT_CHANGELOG, {day: {"rows": 10} for day in (days[0], *days[2:])}, 6.0)
+    facts = facts_of(made, QUICK)
+    assert {batch["first"]: batch["seconds"] for batch in facts["batches"]} == dict(
+        zip(days, (2.0, 5.0, 2.0, 2.0), strict=True)
+    )
+    (arrow,) = [arrow for arrow in facts["graph"]["arrows"] if arrow["before"] == Stage.LEFT_CHANGELOG][:1]
+    assert arrow["last"] == 30, "batch 20260131 lies between them, and another run did it"
 
 
 def test_a_landed_batch_is_no_batch_of_another_input(tmp_path: Path) -> None:
