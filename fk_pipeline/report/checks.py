@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from typing import Any, TypedDict
 
 from fk_pipeline.arrow_text import json_lines
@@ -14,6 +15,7 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.places import relative
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.checks import FailedCheck
 from fk_pipeline.store.rows_in_process import RowRequest
 
 RECORDS = 50
@@ -24,7 +26,7 @@ RAW_CHARACTERS = 300
 
 
 class CheckFacts(TypedDict):
-    """The last result of a check.
+    """The last result of a check; if it stops batches now, the last of the results for which it does.
 
     Attributes:
         stage, check: whose, and its name.
@@ -37,7 +39,7 @@ class CheckFacts(TypedDict):
         batches: the batches of the rows that break it.
         at: when it was checked.
         waived: why somebody waived it; None: nobody did.
-        remedy: what mends it; None if it holds, or for all expectations of a stage together (`check` is empty).
+        remedy: what mends it, or the first of the batches; None if it holds, or for all expectations of a stage together (`check` is empty).
         samples: the command that shows rows that break it; None if it holds.
     """
 
@@ -60,18 +62,22 @@ class CheckFacts(TypedDict):
 
 
 def check_facts(spec: PipelineSpec, ledger: Ledger) -> list[CheckFacts]:
-    """Returns the last result of each check that did not hold once, and of each stage as a whole; red ones first."""
+    """Returns the result of each check that did not hold once, and of each stage as a whole; red ones first."""
     suites = loaded(spec.definition.suites)
     known = {(stage, check.name): check for stage, suite in suites.items() for check in suite} if suites else {}
     rows = ledger.entries.rows("checks")
     waived = {(row["stage"], row["name"]): row for row in rows if row["event"] == "waived"}
     last = {(row["stage"], row["name"]): row for row in rows if row["event"] == "checked"}
-    red = {(check.stage, check.name): check for check in ledger.checks.failed()}
+    red: dict[tuple[str, str], list[FailedCheck]] = defaultdict(list)
+    for check in ledger.checks.failed():
+        red[check.stage, check.name].append(check)
+    of_entry = {row["entry"]: row for row in rows}
+    last |= {place: of_entry[max(check.entry for check in group)] for place, group in red.items()}
     facts: list[CheckFacts] = []
     for place, row in last.items():
         failed, expected, waiving = red.get(place), known.get(place), waived.get(place)
         bad = not row["passed"]
-        remedy = check_failed([failed], spec, ledger).fix if failed is not None else None
+        remedy = check_failed(failed, spec, ledger).fix if failed is not None else None
         if bad and remedy is None and expected is not None:
             remedy = expected.advice.format(file=spec.file)
         facts.append(
