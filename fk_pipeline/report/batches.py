@@ -43,7 +43,7 @@ class BatchFacts(TypedDict):
         at: when the last stage ended for it; None: none has.
         state: `done`, `due`, `failed`, or `withdrawn`; of a group the worst.
         files: landing files, or versions of tables, per input.
-        came_in: rows of the changelog per input that is kept in one.
+        came_in: rows of the changelog per input that is kept in one; inputs of one changelog are `left and right`.
         touched: what the stages before the result counted.
         changed: what the stage of the result counted.
         outcomes: per name in `OUTCOMES` the rows, or messages, of all stages.
@@ -107,7 +107,8 @@ def _batch(
         seconds += state.last.seconds / sizes[stage.name, state.last.run_id]
         counts, side = state.figures.counts, kind.side_of(stage.name)
         if side is not None:
-            _add(came_in, {str(side): counts.get("rows", 0)})
+            sharing = (input_.name for input_ in kind.logged if (input_.shared(spec) or input_.name) == side)
+            _add(came_in, {" and ".join(sharing): counts.get("rows", 0)})
         numbers = numbers_of(stage, counts)
         if stage.name == kind.result_stage:
             _add(changed, numbers)

@@ -103,7 +103,8 @@ def _input(spec: PipelineSpec, ledger: Ledger, side: Side) -> Box:
     declared = spec.definition.input(side)
     rows: int | None
     if declared.log:
-        states = (ledger.state(declared.stage, batch) for batch in ledger.batches)
+        stage = spec.definition.input(declared.shared(spec) or side).stage
+        states = (ledger.state(stage, batch) for batch in ledger.batches)
         rows = sum(state.counts.get("rows", 0) for state in states)
     else:
         rows = _rows_where_it_lies(spec, ledger, side)

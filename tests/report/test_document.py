@@ -199,6 +199,35 @@ def test_a_run_is_shared_by_the_batches_that_it_did(tmp_path: Path) -> None:
     assert arrow["last"] == 30, "batch 20260131 lies between them, and another run did it"
 
 
+def test_a_check_is_red_until_the_batch_that_failed_it_passes(tmp_path: Path) -> None:
+    made = joined(tmp_path, 12)
+    check = {"stage": "responses", "name": "one_response", "severity": "critical", "depth": "batch", "pending": 0}
+    passed = check | {"passed": True, "value": 0.0, "batches": [], "seconds": 0.1}
+    made.ledger().checks.record([passed | {"first": 2, "last": 2}])
+    facts = facts_of(made, QUICK)["checks"][0]
+    assert (facts["check"], facts["red"], facts["passed"]) == ("one_response", True, False)
+    assert (facts["value"], facts["batches"], facts["first"], facts["last"]) == (3.0, [1], 1, 1)
+    assert "--batches 1 makes it anew" in str(facts["remedy"])
+    made.ledger().checks.record([passed | {"first": 1, "last": 1}])
+    every = {facts["check"]: facts for facts in facts_of(made, QUICK)["checks"]}
+    assert (every["one_response"]["red"], every["one_response"]["passed"]) == (False, True)
+
+
+def test_rows_of_both_sides_in_one_log_are_of_both(tmp_path: Path) -> None:
+    side = '{path: landing/left, format: rows, schema: "k STRING, at BIGINT", contents: events, on: k, time: at}'
+    within = "within: {before: 2 milliseconds, after: 3 milliseconds}\nselect: [left.k AS k, right.at AS at]\n"
+    made = opened(tmp_path, f"name: near\nkind: window\njoin: inner\nleft: {side}\nright: {side}\n{within}")
+    assert made.spec.definition.input(Side.RIGHT).shared(made.spec) == Side.LEFT
+    land(made, Side.LEFT, [1])
+    ran(made.ledger(), "left_changelog", {1: {"rows": 7}}, 1.0)
+    ran(made.ledger(), "right_changelog", {1: {}}, 1.0)
+    facts = facts_of(made, QUICK)
+    assert facts["batches"][0]["came_in"] == {"left and right": 7}
+    assert {box["name"]: box["rows"] for box in facts["graph"]["boxes"] if box["role"] == "input"} == {
+        "input left": 7, "input right": 7,
+    }  # fmt: skip
+
+
 def test_a_landed_batch_is_no_batch_of_another_input(tmp_path: Path) -> None:
     made = joined(tmp_path, 12)
     land(made, made.spec.sides[0], [13])
