@@ -23,7 +23,7 @@ def report(
     pipelines: Pipelines,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="where to write the page; default: report.html beside the tables"),
+        typer.Option(metavar="FILE", help="where to write the page; default: report.html beside the tables; of several pipelines here"),
     ] = None,
     opens: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="as --format json")] = False,
@@ -33,34 +33,57 @@ def report(
     """One page: state, lineage, batches, seconds, checks, and the rows that changed last, each with its story."""
     from fk_pipeline.pipeline import load
     from fk_pipeline.report.document import Effort, document_of, facts_of
-    from fk_pipeline.report.files import place_of_report, write_page
+    from fk_pipeline.report.files import NAME, place_of_report, write_page
     from fk_pipeline.report.page import page_of
 
-    begun, facts, place = time.monotonic(), list["PipelineFacts"](), ""
+    as_json = as_json or format_ is OutputFormat.JSON
+    _refuse(output, opens=opens, as_json=as_json)
+    begun, facts, place = time.monotonic(), list["PipelineFacts"](), NAME if output is None else str(output)
     project = project_of_command(pipelines)
 
     def work(file: Path, _: tuple[str, ...]) -> int:
         nonlocal place
         pipeline = load(file)
+        pipeline.refuse_never_run()
         facts.append(facts_of(pipeline, Effort()))
-        place = place_of_report(pipeline.spec)
+        if output is None and len(project.files) == 1:
+            place = place_of_report(pipeline.spec)
         return 0
 
     outcomes = each(project, work, context, waits=False, named=False)
     errors = {outcome.name: str(outcome.error) for outcome in outcomes if outcome.error is not None}
     document = document_of(facts, begun, errors)
-    if as_json or format_ is OutputFormat.JSON:
+    if as_json:
         print_json(document)
-    if output is not None or not (as_json or format_ is OutputFormat.JSON):
-        place = str(output) if output is not None else place
-        if not place:
-            end(outcomes)
+    if output is not None or (facts and not as_json):
         write_page(page_of(document), place)
-        if not (as_json or format_ is OutputFormat.JSON):
+        if not as_json:
             tell(f"{place}: {len(facts)} of {len(outcomes)} pipelines, in {time.monotonic() - begun:.1f} s")
         if opens:
             _open(place)
     end(outcomes)
+
+
+def _refuse(output: Path | None, *, opens: bool, as_json: bool) -> None:
+    """Refuses options that name no page, before anything is read.
+
+    Raises:
+        UsageError: the page is to be a folder; or it is to be opened, and none is written.
+    """
+    if output is not None and output.is_dir():
+        raise UsageError(
+            f"--output {output}: a page cannot be written there",
+            where=str(output.resolve()),
+            why="it is a folder",
+            fix=f"name a file in it: --output {output / 'report.html'}",
+        )
+    if opens and as_json and output is None:
+        raise UsageError(
+            "--open: there is no page to open",
+            where="fk-pipeline report",
+            why="with --json the facts are printed, and no page is written",
+            fix="name a file for the page, too: --json --output report.html --open; or leave out --json",
+        )
 
 
 def _open(place: str) -> None:

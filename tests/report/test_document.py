@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fk_pipeline.errors import StateError, UsageError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
@@ -183,6 +184,39 @@ def test_the_command_writes_the_page_or_the_document(tmp_path: Path, command: Ca
         assert told["pipelines"] == embedded(page)["pipelines"]
     assert command("report", made.spec.file, "--output", tmp_path / "x" / "r.html").status == 0
     assert (tmp_path / "x" / "r.html").exists()
+
+
+def test_the_page_of_several_pipelines_lies_in_the_current_folder(
+    tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = people(tmp_path / "a"), joined(tmp_path / "b", 12)
+    monkeypatch.chdir(tmp_path)
+    said = command("report", first.spec.file, second.spec.file)
+    assert said.status == 0, said.err
+    assert said.out.startswith("report.html: 2 of 2 pipelines")
+    assert len(embedded((tmp_path / "report.html").read_text())["pipelines"]) == 2
+    assert not any(Path(f"{made.spec.home}/report.html").exists() for made in (first, second))
+
+
+def test_options_that_name_no_page_are_refused(tmp_path: Path, command: Callable[..., Any]) -> None:
+    file = people(tmp_path).spec.file
+    said = command("report", file, "--output", tmp_path)
+    assert (said.status, said.out) == (UsageError.exit_code, "")
+    assert f"name a file in it: --output {tmp_path / 'report.html'}" in said.err
+    said = command("report", file, "--json", "--open")
+    assert (said.status, said.out) == (UsageError.exit_code, "")
+    assert "--json --output report.html --open" in said.err
+
+
+def test_where_nothing_was_ever_run_no_folder_is_made(tmp_path: Path, command: Callable[..., Any]) -> None:
+    file = people(tmp_path).spec.file
+    file.write_text(f"warehouse: mistyped\n{file.read_text()}")
+    for more in ([], ["--output", tmp_path / "r.html"], ["--json"]):
+        said = command("report", file, *more)
+        assert (said.status, said.out) == (StateError.exit_code, "")
+        assert f"nothing was ever run in {tmp_path / 'mistyped'} as pipeline people" in said.err
+    assert not (tmp_path / "mistyped").exists()
+    assert not (tmp_path / "r.html").exists()
 
 
 def test_a_run_is_shared_by_the_batches_that_it_did(tmp_path: Path) -> None:
