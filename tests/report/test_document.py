@@ -219,6 +219,22 @@ def test_where_nothing_was_ever_run_no_folder_is_made(tmp_path: Path, command: C
     assert not (tmp_path / "r.html").exists()
 
 
+def test_an_error_of_several_pipelines_has_no_sensitive_value(
+    tmp_path: Path, command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, output = people(tmp_path / "a", "[iban]"), joined(tmp_path / "b", 12), tmp_path / "r.html"
+
+    def fail(*_: object) -> None:
+        raise ValueError(SECRET)
+
+    monkeypatch.setattr("fk_pipeline.report.document.check_facts", fail)
+    said = command("report", first.spec.file, second.spec.file, "--json", "--output", output)
+    assert said.status == 1
+    errors = json.loads(said.out)["errors"]
+    assert ("ValueError" in errors["people"], errors["joined"]) == (True, SECRET)
+    assert SECRET not in errors["people"]
+
+
 def test_a_run_is_shared_by_the_batches_that_it_did(tmp_path: Path) -> None:
     made = opened(tmp_path, JOINED)
     ledger, days = made.ledger(), [20260130, 20260131, 20260201, 20260202]
