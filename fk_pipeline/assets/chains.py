@@ -24,7 +24,7 @@ from dagster import MultiDependencyDefinition as FromAll
 from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.partitions import update_partitions
 from fk_pipeline.assets.reports import REPORT_SECONDS, report_landed, successes
-from fk_pipeline.assets.shown import Log, renew_report
+from fk_pipeline.assets.shown import Log, renewing_report
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import CheckFailedError, HeldBackError
@@ -196,7 +196,7 @@ def _run(
     """
     stopped: CheckFailedError | HeldBackError | None = None
     log = Log(context)
-    with hearing(log.warning):
+    with hearing(log.warning), renewing_report(pipeline, log):
         if requested is not None:
             for notice in pipeline.discover().notices:
                 log.info(str(notice))
@@ -211,7 +211,6 @@ def _run(
                 stopped, done = stopped or error, error.done
             for result in done:
                 yield from _events(context, log, pipeline, result)
-    renew_report(pipeline, log)
     if stopped is not None:
         raise stopped
     _refuse_red_result(pipeline)

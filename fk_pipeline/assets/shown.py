@@ -5,8 +5,8 @@ Texts that may have names from outside, such as those of landing files, are show
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +113,20 @@ class Log:
             self.warning(warning)
 
 
-def renew_report(pipeline: Pipeline, log: Log) -> None:
-    """Writes the page of the report anew, after a run of the last stage; what hinders it ends no run."""
+@contextmanager
+def renewing_report(pipeline: Pipeline, log: Log, *, always: bool = True) -> Iterator[None]:
+    """Writes the page of the report anew after some work: if it failed, or always; the error of the work passes on."""
+    try:
+        yield
+    except Exception:
+        _renew_report(pipeline, log)
+        raise
+    if always:
+        _renew_report(pipeline, log)
+
+
+def _renew_report(pipeline: Pipeline, log: Log) -> None:
+    """Writes the page of the report anew; what hinders it ends no run."""
     try:
         renew(pipeline)
     except Exception as error:  # noqa: BLE001 - the run has done its work

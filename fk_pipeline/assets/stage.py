@@ -17,7 +17,7 @@ from pydantic import Field
 from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.freshness import freshness_policy
 from fk_pipeline.assets.partitions import batch_partitions, update_partitions
-from fk_pipeline.assets.shown import Log, description_of, of_batch, of_definition, renew_report
+from fk_pipeline.assets.shown import Log, description_of, of_batch, of_definition, renewing_report
 from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.contract import StageDef
 from fk_pipeline.engine.discovery import refuse_waiting
@@ -93,14 +93,13 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
                 (log.warning if notice.kind == HELD_BACK else log.info)(notice.text)
         requested = [BatchId.from_key(key) for key in context.partition_keys]
         update_partitions(context.instance, spec, pipeline.ledger())
-        _run(context, log, pipeline, stage, requested)
+        with renewing_report(pipeline, log, always=stage == spec.definition.result_stage):
+            _run(context, log, pipeline, stage, requested)
         ledger = pipeline.ledger()
         for batch in requested:
             context.add_asset_metadata(of_batch(spec, ledger, stage, batch), partition_key=batch.key)
-        if stage == spec.definition.result_stage:
-            renew_report(pipeline, log)
-            if (now := observed(spec, requested)) is not None:
-                context.log_event(now)
+        if stage == spec.definition.result_stage and (now := observed(spec, requested)) is not None:
+            context.log_event(now)
         last = ledger.state(stage, requested[-1]).last
         if last is not None:  # one run of the ledger, unless it was cut (`max_batches_per_pass`): reports mend that
             context.set_data_version(context.asset_key, DataVersion(last.run_id))
