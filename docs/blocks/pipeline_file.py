@@ -53,6 +53,7 @@ MORE = {
     "Settings.max_late_share": "expectations.md#the-suites",
     "Settings.max_unresolved_holes": "expectations.md#the-suites",
     "Settings.data_docs": "expectations.md#data-docs",
+    "Settings.report": "../how-to/report.md#the-page-in-dagster",
     "Settings.automation": "dagster.md#switching-on",
     "Settings.freshness": "dagster.md#freshness",
     "Settings.sensor_seconds": "dagster.md#the-sensor",

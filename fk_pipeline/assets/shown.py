@@ -51,7 +51,8 @@ OF_BATCH = {
     "dagster/partition_row_count": "rows of the batch in the changelog; only of stages that read landing files",
     FIGURES: "all else that the run counted and measured, a row per figure; see below",
     "path": "of the main table of the stage",
-    "report": "of the page of the [report](../how-to/report.md), which every run of the last stage writes anew",
+    "report": "of the page of the [report](../how-to/report.md#the-page-in-dagster), which every run of the last stage "
+    "writes anew; not with `report: false` in the settings",
     "note": "only if a later run did the same work again: its run id; or that no run has succeeded",
     "dagster/column_lineage": "for each column the columns of other assets that its values come from",
 }
@@ -126,7 +127,9 @@ def renewing_report(pipeline: Pipeline, log: Log, *, always: bool = True) -> Ite
 
 
 def _renew_report(pipeline: Pipeline, log: Log) -> None:
-    """Writes the page of the report anew; what hinders it ends no run."""
+    """Writes the page of the report anew, unless it is switched off; what hinders it ends no run."""
+    if not pipeline.spec.settings.report:
+        return
     try:
         renew(pipeline)
     except Exception as error:  # noqa: BLE001 - the run has done its work
@@ -188,7 +191,8 @@ def of_state(spec: PipelineSpec, stage: str, state: StageState, files: int | Non
         shown["dagster/partition_row_count"] = figures.counts["rows"]
     shown[FIGURES] = _table_of({name: value for name, value in counts.items() if name not in shown}, figures, files)
     shown["path"] = MetadataValue.path(f"{spec.home}/{stage}")  # a stage has the name of its main table
-    shown["report"] = MetadataValue.path(place_of_report(spec))
+    if spec.settings.report:
+        shown["report"] = MetadataValue.path(place_of_report(spec))
     if last is not figures:
         shown["note"] = f"run {last.run_id} did the same work again"
     return shown | _lineage(spec, stage)

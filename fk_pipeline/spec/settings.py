@@ -92,6 +92,8 @@ class Settings(Frozen):
     """Rows with a value that the source did not send and that is not known, above which a check warns."""
     data_docs: str | None = None
     """Folder, relative to the pipeline file, in which full checks in Dagster write the Data Docs; default: nowhere."""
+    report: bool = True
+    """Whether runs in Dagster write the page of the report beside the tables."""
     automation: Switch = "off"
     """Whether the sensor and the schedules are on in Dagster from the start. What somebody has switched in the pages
     stays so."""

@@ -1,4 +1,4 @@
-"""Runs in Dagster renew the page of the report, also after a failure."""
+"""Runs in Dagster renew the page of the report, also after a failure, unless the pipeline file switches it off."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from dagster import DagsterInstance, Definitions
 
+from fk_pipeline.assets.shown import of_batch
 from fk_pipeline.errors import StateError
 from fk_pipeline.identity import BatchId
 from fk_pipeline.kinds.foreign_key.kind import Stage
@@ -46,7 +47,9 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("empty_zone", "fail")
-@pytest.mark.parametrize(("settings", "broken", "written"), [("{}", False, True), ("{}", True, False)])
+@pytest.mark.parametrize(
+    ("settings", "broken", "written"), [("{}", False, True), ("{}", True, False), ("{report: false}", False, False)]
+)
 def test_the_page_says_that_a_stage_failed(
     tmp_path: Path,
     instance: DagsterInstance,
@@ -77,3 +80,14 @@ def test_the_page_says_that_a_stage_failed(
     assert page.exists() is written
     if written:
         assert sentence(page).startswith("1 stage run failed;")
+
+
+@pytest.mark.usefixtures("empty_zone")
+def test_the_pipeline_file_switches_the_page_off(tmp_path: Path, instance: DagsterInstance) -> None:
+    ZONE.put("left", 1)
+    for settings, switched in (("{}", True), ("{report: false}", False)):
+        world = World(tmp_path, instance, settings, f"p{switched}".lower())
+        world.pipeline.discover()
+        world.do(1)
+        shown = of_batch(world.pipeline.spec, world.pipeline.ledger(), Stage.RESOLVED_JOIN, BatchId(1))
+        assert ("report" in shown) is switched
