@@ -23,7 +23,10 @@ def report(
     pipelines: Pipelines,
     output: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="where to write the page; default: report.html beside the tables; of several pipelines here"),
+        typer.Option(
+            metavar="FILE",
+            help="where to write the page; default: report.html beside the tables, of several pipelines here",
+        ),
     ] = None,
     opens: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="as --format json")] = False,

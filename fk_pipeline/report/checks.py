@@ -39,7 +39,8 @@ class CheckFacts(TypedDict):
         batches: the batches of the rows that break it.
         at: when it was checked.
         waived: why somebody waived it; None: nobody did.
-        remedy: what mends it, or the first of the batches; None if it holds, or for all expectations of a stage together (`check` is empty).
+        remedy: what mends it, or the first of its batches; None if it holds, or for all expectations of a stage
+            together (`check` is empty).
         samples: the command that shows rows that break it; None if it holds.
     """
 
