@@ -20,9 +20,11 @@ from fk_pipeline.feed import CHANGE, DELETE, TIME
 from fk_pipeline.feed_in_process import of_commit, schema_of_changes
 from fk_pipeline.identity import parse_batches
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.privacy import message_of
 from fk_pipeline.readable import answer_in_process
 from fk_pipeline.reads import stored
 from fk_pipeline.report.tokens import Tokens
+from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger.commits import Commit, commits
 from fk_pipeline.store.rows_in_process import HeldRows, InProcessTable, NoRows, Relation, RowRequest, leaving_errors
@@ -233,20 +235,26 @@ def _tell(
             break
         try:
             story = tokens.story(answer_in_process(pipeline, spec.definition.explain_in_process, key, tables=tables))
-        except (LeftToSpark, FkPipelineError) as error:
-            reason = str(error) if isinstance(error, LeftToSpark) or not spec.has_sensitive else "it cannot be told"
+            row["story"] = None if story is None else _in_words(story)
+        except Exception as error:  # noqa: BLE001 - whatever ends the story of one row, the others are told
+            reason = _reason(error, spec)
             why[reason] = why.get(reason, 0) + 1
             if isinstance(error, LeftToSpark) and why[reason] == i + 1 >= 3:
                 why[reason] = len(rows)
                 break  # it is the same for all
             continue
-        if story is None:
-            concealed += 1
-            continue
-        row["story"] = _in_words(story)
+        concealed += story is None
     left_out += [f"The stories of {number:,} rows are left out: {reason}." for reason, number in why.items()]
     if concealed:
         left_out.append(f"The stories of {concealed:,} rows are left out: they quote sensitive values.")
+
+
+def _reason(error: Exception, spec: PipelineSpec) -> str:
+    """Returns why a story is left out; without the key that an error of ours may name, if it may be sensitive."""
+    if isinstance(error, LeftToSpark):
+        return str(error)
+    hides = spec.has_sensitive and isinstance(error, FkPipelineError)
+    return "it cannot be told" if hides else message_of(error, spec)
 
 
 def _in_words(story: Story) -> StoryFacts:

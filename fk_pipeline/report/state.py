@@ -29,7 +29,7 @@ class State(TypedDict):
         due: stage runs that are due.
         due_batches: batches with work due.
         red_checks: critical checks that count against a batch or a table.
-        failed: stage runs of batches that failed last: `stage`, `batch`, `error`.
+        failed: stage runs of batches that failed, and have not run since, the newest last: `stage`, `batch`, `error`.
         refused: why nothing runs, and what mends it; None if nothing is refused.
         landed: new and changed files that no run has read; None: not looked for.
     """
@@ -80,7 +80,7 @@ def state_of(pipeline: Pipeline, *, looks: bool) -> State:
     red, refusal = len(ledger.checks.failed()), pipeline.refusal()
     failed: list[dict[str, str | int]] = [
         {"stage": stage, "batch": batch, "error": (state.error or "")[:ERROR_CHARACTERS]}
-        for (stage, batch), state in sorted(ledger.runs.stages.items())
+        for (stage, batch), state in sorted(ledger.runs.stages.items(), key=lambda item: item[1].last_entry)
         if state.last_event == "failed"
     ]
     refused = None if refusal is None else f"{refusal.what}; {refusal.fix}" if refusal.fix else refusal.what

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from fk_pipeline.errors import StateError, UsageError
-from fk_pipeline.identity import Side
+from fk_pipeline.identity import BatchId, Side
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.readable import answer_in_process
 from fk_pipeline.report.document import QUICK, Document, Effort, document_of, facts_of
 from fk_pipeline.report.page import DOCUMENT_ID, number, page_of
 from tests.report.world import HOSTILE, JOINED, SECRET, joined, land, opened, people, ran
@@ -120,6 +121,38 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     (facts,) = document(made, effort=Effort(seconds=-1))["pipelines"]
     assert facts["rows"]["rows"] == []
     assert len(facts["left_out"]) == 1
+
+
+@pytest.mark.parametrize("sensitive", ["[]", "[iban]"])
+def test_an_error_in_a_story_ends_that_story_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sensitive: str
+) -> None:
+    made = people(tmp_path, sensitive)
+
+    def fail(pipeline: Pipeline, reference: str, key: str, **tables: Any) -> Any:
+        if key == "p1":
+            raise ValueError(SECRET)
+        return answer_in_process(pipeline, reference, key, **tables)
+
+    monkeypatch.setattr("fk_pipeline.report.rows.answer_in_process", fail)
+    facts = facts_of(made, QUICK)
+    assert {row["key"]: row["story"] is not None for row in facts["rows"]["rows"]} == {
+        "p2": True, "p1": False, HOSTILE: True,
+    }  # fmt: skip
+    (sentence,) = [sentence for sentence in facts["left_out"] if sentence.startswith("The stories of 1 rows ")]
+    assert (SECRET in sentence) is (sensitive == "[]")
+
+
+def test_the_newest_failures_are_listed(tmp_path: Path) -> None:
+    made = opened(tmp_path, JOINED)
+    ledger = made.ledger()
+    for stage, batches in ((Stage.RIGHT_TABLE, [99]), (Stage.LEFT_CHANGELOG, range(1, 31))):
+        for batch in batches:
+            land(made, Side.LEFT if stage == Stage.LEFT_CHANGELOG else Side.RIGHT, [batch])
+            ledger.start(stage, [BatchId(batch)], f"{stage}{batch}", {})
+            ledger.runs.fail(0.1, "boom")
+    failed = facts_of(made, QUICK)["state"]["failed"]
+    assert [failure["batch"] for failure in failed] == [*range(11, 31)]
 
 
 def test_hostile_values_stay_text(tmp_path: Path) -> None:
