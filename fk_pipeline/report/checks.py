@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from typing import Any, TypedDict
 
@@ -104,13 +105,21 @@ def check_facts(spec: PipelineSpec, ledger: Ledger) -> list[CheckFacts]:
     return sorted(facts, key=lambda fact: (not fact["red"], fact["passed"], fact["stage"], fact["check"]))
 
 
-def quarantined(pipeline: Pipeline, left_out: list[str]) -> list[dict[str, Any]]:
+def quarantined(pipeline: Pipeline, until: float, left_out: list[str]) -> list[dict[str, Any]]:
     """Returns the newest records of the quarantine: `side`, `batch`, `file`, `line`, `reason`, and `text`, the record.
 
     With sensitive columns the text is left out, as it may have any value.
+
+    Args:
+        pipeline: the pipeline.
+        until: when to read no more (`time.monotonic`).
+        left_out: takes sentences about what is left out.
     """
     spec = pipeline.spec
     if s.QUARANTINE not in {table.name for table in spec.definition.tables}:
+        return []
+    if time.monotonic() >= until and pipeline.ledger().logs.version(f"{spec.home}/{s.QUARANTINE}") is not None:
+        left_out.append("Records of the quarantine are left out: reading the rest takes long.")
         return []
     names = {"side": s.SIDE, "batch": s.BATCH, "file": s.FILE, "line": s.LINE, "reason": s.REASON, "text": s.RAW}
     if spec.has_sensitive:

@@ -18,6 +18,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.report.batches import BatchFacts, Series, every_batch, gathered, series_of
 from fk_pipeline.report.checks import CheckFacts, check_facts, quarantined
 from fk_pipeline.report.lineage import Graph, graph_of, lineage
+from fk_pipeline.report.moment import Moment
 from fk_pipeline.report.rows import ChangedRows, Taking, changed_rows
 from fk_pipeline.report.runs import RunFacts, StageFacts, run_facts, stage_facts
 from fk_pipeline.report.state import State, Totals, state_of, totals_of
@@ -101,18 +102,21 @@ class Effort:
 
     Attributes:
         rows: the most changed rows that are told.
-        seconds: how long rows and stories are read at most; then the rest is left out.
+        seconds: how long is read at most, besides the ledger; then the rest is left out. Three quarters are for rows
+            and stories.
         scanned_bytes: the size of a result up to which its rows without a match are counted.
         looks: whether landing folders are looked at, too.
+        predictions_afar: whether those of runs are read where tables are in an object store, a request for each.
     """
 
     rows: int = 200
-    seconds: float = 6.0
+    seconds: float = 8.0
     scanned_bytes: int = 1 << 30
     looks: bool = True
+    predictions_afar: bool = True
 
 
-QUICK = Effort(rows=200, seconds=1.5, scanned_bytes=1 << 26, looks=False)
+QUICK = Effort(rows=200, seconds=2.0, scanned_bytes=1 << 26, looks=False, predictions_afar=False)
 """For a report at the end of a run, which must not take long."""
 
 
@@ -122,27 +126,31 @@ def facts_of(pipeline: Pipeline, effort: Effort) -> PipelineFacts:
     Raises:
         StateError: its ledger is damaged, or another pipeline's.
     """
-    ledger, spec = pipeline.ledger(), pipeline.spec
-    left_out: list[str] = []
+    moment, spec = Moment(pipeline), pipeline.spec
+    ledger, left_out = moment.ledger(), list[str]()
     batches = every_batch(spec, ledger)
     runs = ledger.entries.rows("runs")
-    rows = changed_rows(pipeline, Taking(effort.rows, time.monotonic() + effort.seconds), left_out)
+    until = time.monotonic() + effort.seconds
+    predicts = effort.predictions_afar or "://" not in spec.home
+    newest = run_facts(spec, runs, until if predicts else 0.0, left_out)
+    records = quarantined(moment, until, left_out)
+    rows = changed_rows(moment, Taking(effort.rows, until - effort.seconds / 4), left_out)
     return {
         "pipeline": spec.name,
         "kind": spec.kind,
         "file": str(spec.file),
         "warehouse": spec.home,
         "description": spec.description,
-        "state": state_of(pipeline, looks=effort.looks),
-        "totals": totals_of(pipeline, batches, effort.scanned_bytes, left_out),
+        "state": state_of(moment, looks=effort.looks),
+        "totals": totals_of(moment, batches, effort.scanned_bytes, until, left_out),
         "graph": graph_of(spec, ledger),
         "series": series_of(batches, POINTS),
         "batches": batches[: -FULL_BATCHES - 1 : -1],
         "older": gathered(batches[:-FULL_BATCHES], GROUPS)[::-1],
         "stages": stage_facts(spec, runs),
-        "runs": run_facts(spec, runs),
+        "runs": newest,
         "checks": check_facts(spec, ledger),
-        "quarantine": quarantined(pipeline, left_out),
+        "quarantine": records,
         "rows": rows,
         "left_out": left_out,
     }

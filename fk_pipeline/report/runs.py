@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -93,12 +94,22 @@ def stage_facts(spec: PipelineSpec, rows: Sequence[_Row]) -> list[StageFacts]:
     return sorted(stages, key=lambda facts: -facts["seconds"])
 
 
-def run_facts(spec: PipelineSpec, rows: Sequence[_Row]) -> list[RunFacts]:
-    """Returns the newest runs, the newest first."""
-    return [_run(spec, row) for row in ended(rows)[: -RUNS - 1 : -1]]
+def run_facts(spec: PipelineSpec, rows: Sequence[_Row], until: float, left_out: list[str]) -> list[RunFacts]:
+    """Returns the newest runs, the newest first.
+
+    Args:
+        spec: the pipeline.
+        rows: those of `runs`.
+        until: when to read no more predictions (`time.monotonic`).
+        left_out: takes a sentence if some are not read.
+    """
+    facts = [_run(spec, row, reads=time.monotonic() < until) for row in ended(rows)[: -RUNS - 1 : -1]]
+    if facts and spec.definition.forecast_of and time.monotonic() >= until:
+        left_out.append("Predicted seconds of runs are left out, or some of them: reading them takes long.")
+    return facts
 
 
-def _run(spec: PipelineSpec, row: _Row) -> RunFacts:
+def _run(spec: PipelineSpec, row: _Row, *, reads: bool) -> RunFacts:
     batch = row["batch"]
     return {
         "stage": row["stage"],
@@ -107,7 +118,7 @@ def _run(spec: PipelineSpec, row: _Row) -> RunFacts:
         "last": batch if row["last"] is None else row["last"],
         "at": row["recorded_at"].isoformat(timespec="seconds"),
         "seconds": round(row["seconds"], 3),
-        "predicted_seconds": _predicted(spec, row),
+        "predicted_seconds": _predicted(spec, row) if reads else None,
         "strategy": row["strategy"],
         "reason": row["reason"],
         "error": row["error"][:500] if row["error"] else None,

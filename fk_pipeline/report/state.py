@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -124,13 +125,16 @@ def _landed(pipeline: Pipeline) -> int | None:
     return len(landed.discovered) + len(landed.changed)
 
 
-def totals_of(pipeline: Pipeline, batches: Sequence[BatchFacts], scanned_bytes: int, left_out: list[str]) -> Totals:
+def totals_of(
+    pipeline: Pipeline, batches: Sequence[BatchFacts], scanned_bytes: int, until: float, left_out: list[str]
+) -> Totals:
     """Returns the numbers of now.
 
     Args:
         pipeline: the pipeline.
         batches: its batches.
         scanned_bytes: the size of a result up to which its rows without a match are counted.
+        until: when to count them no more (`time.monotonic`).
         left_out: takes a sentence if they are not.
     """
     ledger, kind = pipeline.ledger(), pipeline.spec.definition
@@ -138,7 +142,9 @@ def totals_of(pipeline: Pipeline, batches: Sequence[BatchFacts], scanned_bytes: 
     rows, version = rows_of(ledger, path), ledger.logs.version(path)
     unmatched = None
     if version is not None and {s.LEFT_HASH, s.RIGHT_HASH} <= _columns(pipeline):
-        if ledger.logs.bytes(path) > scanned_bytes:
+        if time.monotonic() >= until:
+            left_out.append("Rows without a match are not counted: reading the rest takes long.")
+        elif ledger.logs.bytes(path) > scanned_bytes:
             left_out.append("Rows without a match are not counted: the result is large.")
         else:
             unmatched = _without_match(pipeline, left_out)

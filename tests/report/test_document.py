@@ -18,6 +18,8 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.readable import answer_in_process
 from fk_pipeline.report.document import QUICK, Document, Effort, document_of, facts_of
 from fk_pipeline.report.page import DOCUMENT_ID, number, page_of
+from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.store.ledger.commits import WRITTEN_SUFFIX
 from tests.report.world import HOSTILE, JOINED, SECRET, joined, land, opened, people, ran
 
 MOST_BYTES = 3_000_000
@@ -121,6 +123,47 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     (facts,) = document(made, effort=Effort(seconds=-1))["pipelines"]
     assert facts["rows"]["rows"] == []
     assert len(facts["left_out"]) == 1
+
+
+def test_reading_has_one_deadline(tmp_path: Path) -> None:
+    (facts,) = document(joined(tmp_path, 12), effort=Effort(seconds=-1))["pipelines"]
+    assert (facts["totals"]["rows"], facts["totals"]["unmatched"]) == (30, None)
+    assert (facts["quarantine"], facts["rows"]["rows"]) == ([], [])
+    assert [sentence.split(" are ")[0] for sentence in facts["left_out"]] == [
+        "Records of the quarantine", "Changed rows beyond the newest 0", "Rows without a match",
+    ]  # fmt: skip
+
+
+def test_a_report_is_of_one_moment_of_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, looks, refresh = people(tmp_path, rows=30), list[Ledger](), Ledger.refresh
+
+    def counted(ledger: Ledger) -> None:
+        looks.append(ledger)
+        refresh(ledger)
+
+    monkeypatch.setattr(Ledger, "refresh", counted)
+    assert facts_of(made, QUICK)["rows"]["stories"] == 30
+    assert len(looks) == 1
+
+
+@pytest.mark.parametrize(("effort", "reads"), [(WHOLE, True), (QUICK, False)])
+def test_a_quick_report_asks_an_object_store_for_no_predictions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, effort: Effort, *, reads: bool
+) -> None:
+    query = "name: q\nkind: query\ninputs: {people: {pipeline: people.yaml}}\nquery: SELECT id FROM people\n"
+    people(tmp_path)
+    made = opened(tmp_path, query)
+    ledger, stage = made.ledger(), made.spec.definition.result_stage
+    land(made, made.spec.sides[0], [1])
+    ledger.start(stage, [BatchId(1)], "r", {})
+    ledger.runs.succeed({1: {}}, {f"{stage}{WRITTEN_SUFFIX}": 0}, 1.0)
+    read: list[str] = []
+    monkeypatch.setattr("fk_pipeline.report.runs.row_metadata", lambda path, _: read.append(path) or {})
+    monkeypatch.setattr(type(made.spec), "home", f"file://{made.spec.home}")
+    facts = facts_of(made, effort)
+    assert len(facts["runs"]) == 1
+    assert bool(read) is reads
+    assert any(sentence.startswith("Predicted seconds") for sentence in facts["left_out"]) is not reads
 
 
 @pytest.mark.parametrize("sensitive", ["[]", "[iban]"])
