@@ -79,7 +79,7 @@ def test_the_rows_that_changed_last_have_the_stories_that_explain_tells(made: An
     assert {"1", "2", "3", "4", "5", "right.z"} <= {*rows}
     assert (rows["2"]["change"], rows["5"]["change"]) == ("delete", "insert")
     for key, row in rows.items():
-        story = made.pipeline.explain(key, told=pytest.fail)
+        story = made.pipeline.explain(key, notify=pytest.fail)
         assert row["story"]["heading"] == story.heading
         assert row["story"]["sentences"] == story.sentences()
         assert [tuple(event) for event in row["story"]["events"]] == story.events()
