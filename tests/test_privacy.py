@@ -140,7 +140,7 @@ def story(folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, **
     pipeline.run("1")
     places["commits"] = commits_of(home)
 
-    places["report"] = CliRunner().invoke(app, ["report", str(file), "--json"]).output
+    places["report"] = CliRunner().invoke(app, ["report", str(file), "--format", "json"]).output
     CliRunner().invoke(app, ["report", str(file), "--output", str(folder / "report.html")])
     places["report's page"] = (folder / "report.html").read_text()
 

@@ -29,7 +29,6 @@ def report(
         ),
     ] = None,
     opens: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="as --format json")] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -40,7 +39,7 @@ def report(
     from fk_pipeline.report.files import NAME, place_of_report, write_page
     from fk_pipeline.report.page import page_of
 
-    as_json = as_json or format_ is OutputFormat.JSON
+    as_json = format_ is OutputFormat.JSON
     _refuse(output, opens=opens, as_json=as_json)
     begun, facts, place = time.monotonic(), list["PipelineFacts"](), NAME if output is None else str(output)
     project = project_of_command(pipelines)
@@ -86,8 +85,8 @@ def _refuse(output: Path | None, *, opens: bool, as_json: bool) -> None:
         raise UsageError(
             "--open: there is no page to open",
             where="fk-pipeline report",
-            why="with --json the facts are printed, and no page is written",
-            fix="name a file for the page, too: --json --output report.html --open; or leave out --json",
+            why="with --format json the facts are printed, and no page is written",
+            fix="name a file for the page, too: --format json --output report.html --open; or leave out --format",
         )
 
 

@@ -18,7 +18,7 @@ from fk_pipeline.contract import loaded
 from fk_pipeline.errors import FkPipelineError, LeftToSpark
 from fk_pipeline.feed import CHANGE, DELETE, TIME
 from fk_pipeline.feed_in_process import of_commit, schema_of_changes
-from fk_pipeline.identity import parse_batches
+from fk_pipeline.identity import BatchRange
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import message_of
 from fk_pipeline.readable import answer_in_process
@@ -198,7 +198,7 @@ def _of_commit(pipeline: Pipeline, table: InProcessTable, commit: Commit, most: 
     layout = loaded(spec.definition.declared_layout)(spec)
     names, path = layout[name].names, f"{spec.home}/{name}"
     schema = schema_of_changes(table, names)
-    batches = parse_batches(commit.batches)[0]
+    batches = BatchRange.parse(commit.batches)
     try:
         with leaving_errors():
             rows = of_commit(path, layout, name, commit, None, schema, pipeline.sizes)
@@ -208,7 +208,7 @@ def _of_commit(pipeline: Pipeline, table: InProcessTable, commit: Commit, most: 
         of_run = [ListTest(s.BATCH, pa.array(known, table.schema.field(s.BATCH).type))]
         newest = _written(table.read(RowRequest(names, of_run, limit=most)), schema)
     changes = [json.loads(line) for line in json_lines(newest, hexadecimal=True)]
-    remover = int(batches.last) if batches.first == batches.last else None
+    remover = int(batches.first) if batches.is_single else None
     return [row | {s.BATCH: remover} if row[CHANGE] == DELETE else row for row in reversed(changes)]
 
 

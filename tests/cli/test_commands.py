@@ -212,12 +212,12 @@ JSON = {
     "show": ["{file}", "verdicts"], "status": ["{file}"], "explain": ["{file}", "--key", "1"],
     "impact": ["{file}", "--right-key", "a"], "quarantine": ["{file}"], "compact": ["{file}"],
     "rebuild": ["{file}"], "remove-batch": ["{file}", "0"], "doctor": ["{file}"], "trace": ["{case}"], "recover": [],
-    "down": [], "spark": ["status"], "dagster": ["sync", "{file}"],
+    "down": [], "spark": ["status"], "dagster": ["sync", "{file}"], "report": ["{file}"],
 }  # fmt: skip
 """The commands, in an order in which they can be called, with arguments."""
 
-JSON_ELSEWHERE = {"demo", "init", "up"}
-"""Commands whose JSON other tests read: test_packaging.py, scaffold/test_init.py, dagster/servers.py."""
+JSON_ELSEWHERE = {"demo", "init", "test", "up"}
+"""Commands whose JSON other tests read: test_packaging.py, scaffold/test_init.py, testing, dagster/servers.py."""
 
 
 @pytest.mark.spark

@@ -253,11 +253,9 @@ def test_the_command_writes_the_page_or_the_document(tmp_path: Path, command: Ca
     assert said.status == 0, said.err
     page = Path(f"{made.spec.home}/report.html").read_text()
     assert embedded(page)["pipelines"][0]["pipeline"] == "people"
-    for option in (["--json"], ["--format", "json"]):
-        said = command("report", made.spec.file, *option)
-        assert said.status == 0
-        told = json.loads(said.out)
-        assert told["pipelines"] == embedded(page)["pipelines"]
+    said = command("report", made.spec.file, "--format", "json")
+    assert said.status == 0
+    assert json.loads(said.out)["pipelines"] == embedded(page)["pipelines"]
     assert command("report", made.spec.file, "--output", tmp_path / "x" / "r.html").status == 0
     assert (tmp_path / "x" / "r.html").exists()
 
@@ -279,15 +277,15 @@ def test_options_that_name_no_page_are_refused(tmp_path: Path, command: Callable
     said = command("report", file, "--output", tmp_path)
     assert (said.status, said.out) == (UsageError.exit_code, "")
     assert f"name a file in it: --output {tmp_path / 'report.html'}" in said.err
-    said = command("report", file, "--json", "--open")
+    said = command("report", file, "--format", "json", "--open")
     assert (said.status, said.out) == (UsageError.exit_code, "")
-    assert "--json --output report.html --open" in said.err
+    assert "--format json --output report.html --open" in said.err
 
 
 def test_where_nothing_was_ever_run_no_folder_is_made(tmp_path: Path, command: Callable[..., Any]) -> None:
     file = people(tmp_path).spec.file
     file.write_text(f"warehouse: mistyped\n{file.read_text()}")
-    for more in ([], ["--output", tmp_path / "r.html"], ["--json"]):
+    for more in ([], ["--output", tmp_path / "r.html"], ["--format", "json"]):
         said = command("report", file, *more)
         assert (said.status, said.out) == (StateError.exit_code, "")
         assert f"nothing was ever run in {tmp_path / 'mistyped'} as pipeline people" in said.err
@@ -304,7 +302,7 @@ def test_an_error_of_several_pipelines_has_no_sensitive_value(
         raise ValueError(SECRET)
 
     monkeypatch.setattr("fk_pipeline.report.document.check_facts", fail)
-    said = command("report", first.spec.file, second.spec.file, "--json", "--output", output)
+    said = command("report", first.spec.file, second.spec.file, "--format", "json", "--output", output)
     assert said.status == 1
     errors = json.loads(said.out)["errors"]
     assert ("ValueError" in errors["people"], errors["joined"]) == (True, SECRET)

@@ -38,7 +38,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_a_report_says_what_the_tables_have(made: Any, command: Callable[..., Any], tmp_path: Path) -> None:
-    said = command("report", made.file, "--json")
+    said = command("report", made.file, "--format", "json")
     assert (said.status, said.err) == (0, "")
     (facts,) = json.loads(said.out)["pipelines"]
     rows = made.pipeline.table("resolved_join").collect()
@@ -70,7 +70,7 @@ def test_a_report_says_what_the_tables_have(made: Any, command: Callable[..., An
 
 @pytest.mark.usefixtures("alone")
 def test_the_rows_that_changed_last_have_the_stories_that_explain_tells(made: Any, command: Callable[..., Any]) -> None:
-    (facts,) = json.loads(command("report", made.file, "--json").out)["pipelines"]
+    (facts,) = json.loads(command("report", made.file, "--format", "json").out)["pipelines"]
     rows = {row["key"]: row for row in facts["rows"]["rows"]}
     changes = {change["_fk_pk_id"]: change["_change_type"] for change in made.pipeline.changes(2).collect()}
     assert {int(key): row["change"] for key, row in rows.items() if row["batch"] == 2 and key.isdigit()} == {
