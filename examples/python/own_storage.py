@@ -71,7 +71,7 @@ def run_batch(stages: fk.StageFunctions, store: Store, batch: int, left: DataFra
 
     answers = stages.responses(subscriptions, table, batch)
     verdicts = stages.verdicts(answers, subscriptions, table, log, result).localCheckpoint()
-    alone = stages.right_rows_alone(verdicts, table, result, batch)  # none, unless the join is an outer one
+    alone = stages.unmatched_rights(verdicts, table, result, batch)  # none, unless the join is an outer one
     rows = stages.resolved_join(verdicts).unionByName(alone)
     store.write("resolved_join", stages.put("resolved_join", result, rows))
     return verdicts
