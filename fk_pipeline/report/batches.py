@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from fk_pipeline.contract import StageDef
 from fk_pipeline.identity import QUARANTINING, BatchId
@@ -22,16 +22,16 @@ OUTCOMES = {
     "expired": ("expired",),
     "quarantined": ("quarantined",),
 }
-"""What became of rows, each with the numbers of stages (`StageDef.counts`) that say so, in the words of every kind.
+"""Per outcome of a row, the numbers of stages (`StageDef.counts`) that count it, in the words of every kind.
 
-What changed is that of the result alone.
+`changed` counts rows of the result alone.
 """
 
 _LANDED = ("changes", "quarantined")
-"""CountsByName of the stages that read landing files: not of what a batch touched."""
+"""Counts of the stages that read landing files: they are not of what a batch touched."""
 
 CountsByName = dict[str, int]
-"""CountsByName by their names; those that are 0 are left out."""
+"""Counts by their names; those that are 0 are left out."""
 
 
 class BatchFacts(TypedDict):
@@ -64,7 +64,7 @@ class BatchFacts(TypedDict):
 
 
 class Series(TypedDict):
-    """CountsByName over time.
+    """Counts over time.
 
     Attributes:
         names: what is counted; only what is not 0 everywhere.
@@ -75,10 +75,10 @@ class Series(TypedDict):
     points: list[dict[str, int | str | None]]
 
 
-def every_batch(spec: PipelineSpec, ledger: Ledger) -> list[BatchFacts]:
-    """Returns all batches, in order."""
-    withdrawn, rows = ledger.files.removed, ledger.entries.rows("runs")
-    sizes = Counter((row["stage"], row["run_id"]) for row in rows if row["event"] == "succeeded")
+def every_batch(spec: PipelineSpec, ledger: Ledger, runs: Iterable[Mapping[str, Any]]) -> list[BatchFacts]:
+    """Returns all batches, in order; `runs` are the rows of this table of the ledger."""
+    withdrawn = ledger.files.removed
+    sizes = Counter((row["stage"], row["run_id"]) for row in runs if row["event"] == "succeeded")
     return [
         _batch(spec, ledger, batch, sizes, "withdrawn" if batch in withdrawn else "done") for batch in ledger.batches
     ]

@@ -128,8 +128,8 @@ def facts_of(pipeline: Pipeline, effort: Effort) -> PipelineFacts:
     """
     moment, spec = Moment(pipeline), pipeline.spec
     ledger, left_out = moment.ledger(), list[str]()
-    batches = every_batch(spec, ledger)
     runs = ledger.entries.rows("runs")
+    batches = every_batch(spec, ledger, runs)
     until = time.monotonic() + effort.seconds
     predicts = effort.predictions_afar or "://" not in spec.home
     newest = run_facts(spec, runs, until if predicts else 0.0, left_out)
