@@ -37,6 +37,7 @@ def own_cases(
     debug: Debug = False,
 ) -> None:
     """Runs your cases of a pipeline: rows that are given, rows that the result must have. No table of yours is used."""
+    from fk_pipeline.blocks.story import counted
     from fk_pipeline.pipeline import load
 
     as_text = format_ is OutputFormat.TEXT
@@ -45,8 +46,7 @@ def own_cases(
     )
     failed = sum(not result.passed for result in results)
     if as_text:
-        number = "1 case" if len(results) == 1 else f"{len(results):,} cases"
-        tell(f"{number}: {len(results) - failed:,} ok, {failed:,} failed")
+        tell(f"{counted(len(results), 'case')}: {len(results) - failed:,} ok, {failed:,} failed")
     else:
         print_json({"passed": len(results) - failed, "failed": failed, "cases": [*map(as_json, results)]})
     if failed:

@@ -36,7 +36,7 @@ Opened = Callable[[PipelineSpec], Any]
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What became of a case.
+    """The result of a case.
 
     Attributes:
         name: its name.

@@ -82,6 +82,6 @@ def test_an_error_in_progress_removes_the_folders(
 
 def test_people_read_where_the_files_are(capsys: pytest.CaptureFixture[str]) -> None:
     error = SparkEndedError("it is gone")
-    error.add_note("its files: /tmp/a")
+    error.add_note("its files: a/folder")
     say_error(error)
-    assert capsys.readouterr().err == "SparkEndedError: it is gone\n  its files: /tmp/a\n"
+    assert capsys.readouterr().err == "SparkEndedError: it is gone\n  its files: a/folder\n"
