@@ -15,6 +15,8 @@ from typing import Any
 
 from pyroaring import BitMap64
 
+from fk_pipeline.environment import storage
+
 Place = Mapping[str, Any]
 """Where a deletion vector is, as an action in the log names it (`DeletionVectorDescriptor`)."""
 
@@ -34,11 +36,11 @@ _NAME_DIGITS = 20
 """The length of such a name; the log may have a folder before it."""
 
 
-def write_vectors(folder: Path, vectors: Mapping[str, BitMap64]) -> dict[str, Place]:
+def write_vectors(folder: str, vectors: Mapping[str, BitMap64]) -> dict[str, Place]:
     """Writes deletion vectors to one new file in the folder of a table.
 
     Args:
-        folder: the folder.
+        folder: the path or URI of the folder (`storage.has_exclusive_writes`).
         vectors: per data file, the indices (from 0) of its deleted rows.
 
     Returns:
@@ -55,7 +57,7 @@ def write_vectors(folder: Path, vectors: Mapping[str, BitMap64]) -> dict[str, Pl
         place = {"storageType": "u", "pathOrInlineDv": encoded, "offset": len(data), "sizeInBytes": len(body)}
         places[file] = place | {"cardinality": len(rows)}
         data += struct.pack(">i", len(body)) + body + struct.pack(">I", zlib.crc32(body))
-    (folder / _file_name(name)).write_bytes(data)
+    storage.write_new(f"{folder}/{_file_name(name)}", bytes(data))
     return places
 
 

@@ -122,13 +122,14 @@ class Execution:
             )
 
         session, guarded = self.warehouse.session, GUARDED if evaluator.isolating else {}
-        suiting = always(self.warehouse.sizes) | self._settings(reader())
-        with settings(session, suiting, optional=True), settings(session, guarded):
-            for step in self._steps():
-                with reader() as read:
-                    self._apply(step, read, done)
-                history.counted = done.counts
-            self._make_result(done)
+        with self.warehouse.logs.looking_once():
+            suiting = always(self.warehouse.sizes) | self._settings(reader())
+            with settings(session, suiting, optional=True), settings(session, guarded):
+                for step in self._steps():
+                    with reader() as read:
+                        self._apply(step, read, done)
+                    history.counted = done.counts
+                self._make_result(done)
         return done
 
     def _make_result(self, done: Done) -> None:

@@ -7,6 +7,7 @@ there. Each reads region and endpoint under another name, so this module passes 
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +18,11 @@ from fk_pipeline.errors import EnvironmentNotFit, StorageError
 
 S3 = ("s3a", "s3")
 """The schemes of S3. Spark's Hadoop client knows only the first one."""
+
+CONDITION_FAILED = (404, 409, 412)
+"""The HTTP statuses of a refused conditional put: there is another object than the one named, or none, or another put
+is running.
+"""
 
 PATHS_AS_THEY_ARE = {"__globPaths__": "false"}
 """Options of a Spark reader whose paths are names, not patterns (`DataSource.GLOB_PATHS_KEY` in Spark 3 and 4)."""
@@ -132,6 +138,63 @@ def _client(place: S3Place) -> Any:
 def delta_options(path: str) -> dict[str, str] | None:
     """Returns the storage options with which delta-rs opens a table; None if it needs none."""
     return S3Place.of().for_delta() if is_s3(path) else None
+
+
+def has_exclusive_writes(path: str) -> bool:
+    """Returns whether `write_new` knows the place of a path: a local disk, or S3."""
+    return not scheme_of(path) or is_s3(path)
+
+
+def has_files(path: str) -> bool:
+    """Returns whether there is a folder, or in S3 an object below a prefix, at a path that `has_exclusive_writes`."""
+    if not is_s3(path):
+        return Path(path).exists()
+    answer = ask_s3("list_objects_v2", f"{path}/", MaxKeys=1)
+    return isinstance(answer, Refusal) or bool(answer["KeyCount"])
+
+
+def write_new(path: str, data: bytes) -> bool:
+    """Writes a file that must not exist yet, as a whole and in one step.
+
+    Args:
+        path: the file, in a place that `has_exclusive_writes`; its folder exists.
+        data: its content, which no other process writes.
+
+    Returns:
+        Whether it was written; False if another process has written the file.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
+        StorageError: S3 did not respond, or refused the write.
+    """
+    return _put_new(path, data) if is_s3(path) else _link_new(Path(path), data)
+
+
+def _link_new(file: Path, data: bytes) -> bool:
+    written = file.with_name(f".{uuid.uuid4()}.tmp")
+    written.write_bytes(data)
+    try:
+        os.link(written, file)  # fails if the file exists, in one step
+    except FileExistsError:
+        return False
+    finally:
+        written.unlink()
+    return True
+
+
+def _put_new(url: str, data: bytes) -> bool:
+    answer = ask_s3("put_object", url, Body=data, IfNoneMatch="*")
+    if not isinstance(answer, Refusal):
+        return True
+    if answer.status not in CONDITION_FAILED or answer.code == "NoSuchBucket":
+        raise StorageError(
+            f"S3 refused to write: {answer.code}",
+            where=url,
+            why="the commit was not made",
+            fix="give these credentials the right to write there",
+        )
+    stored = ask_s3("get_object", url)  # a put that is repeated because its reply got lost fails on its own first try
+    return not isinstance(stored, Refusal) and stored["Body"].read() == data
 
 
 def filesystem(path: str) -> tuple[Any, str]:

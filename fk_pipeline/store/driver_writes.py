@@ -1,13 +1,12 @@
 """Commits few rows from the driver with delta-rs: a commit takes Spark a second, and some hundredths here (ADR 0030).
 
-Only to tables on a local disk whose files and features delta-rs and Spark read and write alike.
+Only to tables on a local disk or in S3 whose files and features delta-rs and Spark read and write alike.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +16,7 @@ from deltalake.exceptions import CommitFailedError
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from fk_pipeline.environment import storage
 from fk_pipeline.parquet_files import is_exact
 from fk_pipeline.spec import quote
 from fk_pipeline.store.logs import DeltaLogs
@@ -49,14 +49,14 @@ class DriverWriter:
         """
         refused = (OTHERWISE_STORED, INEXACT_INSIDE)
         if (
-            "://" in path
+            not storage.has_exclusive_writes(path)
             or table.partition_by
             or any(pattern.search(dtype) for _, dtype in table.columns for pattern in refused)
         ):
             return False
         stored = self._logs.table(path)
         if stored is None:  # a folder that is there already has files of a table whose log is gone
-            return number <= self._sizes.rewritten_rows and not Path(path).exists()
+            return number <= self._sizes.rewritten_rows and not storage.has_files(path)
         # Other names: adding columns has begun.
         names = [f.name for f in stored.schema().fields]
         # delta-rs would copy wrong bounds into its next checkpoint.
@@ -100,6 +100,7 @@ class DriverWriter:
             rows.select(table.names).cast(columns),
             mode="append",
             configuration=created,
+            storage_options=storage.delta_options(path) if stored is None else None,
             writer_properties=self._files(columns),
             commit_properties=_properties(user_metadata, 0 if only_at is not None else None),
         )
@@ -120,7 +121,9 @@ class DriverWriter:
         files = self._logs.plain_files(path, stored.version(), MOST_FILES, where)
         if files is None or files.bytes > self._sizes.rewritten_bytes or files.rows > self._sizes.rewritten_rows:
             return None
-        return stored if all(is_exact(pq.read_metadata(file)) for file in files.paths) else None
+        on_disk = files.fetched(self._sizes.fetched_bytes)
+        exact = on_disk is not None and all(is_exact(pq.read_metadata(file)) for file in on_disk.paths)
+        return stored if exact else None
 
     def merge(
         self,

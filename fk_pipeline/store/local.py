@@ -34,8 +34,11 @@ def read_in_process(files: PlainFiles, columns: Sequence[str], within: Within, s
     """
     if files.rows > sizes.batch_rows:
         return None
-    search = Search.of(files, columns, {}, [within], ALIKE, sizes)
-    return None if search is None else search.rows()
+    try:
+        search = _search(files, columns, {}, [within], ALIKE, sizes)
+        return None if search is None else search.rows()
+    except DAMAGED:
+        return None
 
 
 def look_up(
@@ -57,7 +60,7 @@ def look_up(
         sizes: the limits for reading in the driver.
     """
     try:
-        search = Search.of(files, columns, keys, within, ALIKE_IN_OURS, sizes)
+        search = _search(files, columns, keys, within, ALIKE_IN_OURS, sizes)
         return None if search is None else search.rows()
     except DAMAGED:
         return None
@@ -79,7 +82,7 @@ def locate(files: PlainFiles, keys: pa.Table, sizes: Sizes) -> pa.Table | None:
     """
     try:
         values = {name: keys[name] for name in keys.column_names}
-        search = Search.of(files, keys.column_names, values, [], ALIKE_IN_OURS, sizes, placed=True)
+        search = _search(files, keys.column_names, values, [], ALIKE_IN_OURS, sizes, placed=True)
         if search is None or search.bytes() > sizes.scanned_bytes:
             return None
         return search.rows()
@@ -87,7 +90,22 @@ def locate(files: PlainFiles, keys: pa.Table, sizes: Sizes) -> pa.Table | None:
         return None
 
 
-def greatest(files: PlainFiles, column: str) -> list[int] | None:
+def _search(
+    files: PlainFiles,
+    columns: Sequence[str],
+    keys: Mapping[str, pa.ChunkedArray],
+    within: Sequence[InRange],
+    alike: tuple[type[T.DataType], ...],
+    sizes: Sizes,
+    *,
+    placed: bool = False,
+) -> Search | None:
+    """Returns a search through files (`Search.of`), which are fetched from S3 before; None if Spark has to search."""
+    on_disk = files.fetched(sizes.fetched_bytes)
+    return None if on_disk is None else Search.of(on_disk, columns, keys, within, alike, sizes, placed=placed)
+
+
+def greatest(files: PlainFiles, column: str, sizes: Sizes) -> list[int] | None:
     """Returns the greatest value, per file that has any, of a column with integers or timestamps; None if Spark must.
 
     Timestamps count in microseconds since 1970.
@@ -97,7 +115,10 @@ def greatest(files: PlainFiles, column: str) -> list[int] | None:
         return None
     values = []
     try:
-        for path in files.paths:
+        on_disk = files.fetched(sizes.fetched_bytes)
+        if on_disk is None:
+            return None
+        for path in on_disk.paths:
             with pq.ParquetFile(path) as file:
                 if not is_exact(file.metadata, {column}):
                     return None

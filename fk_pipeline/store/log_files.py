@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from fk_pipeline.environment import storage
 
 Action = dict[str, Any]
 """An action of the Delta protocol: its fields."""
@@ -25,27 +26,33 @@ FIELDS = ("path", "partitionValues", "size", "modificationTime", "dataChange", "
 
 
 def added_files(path: str, version: int) -> dict[str, Action] | None:
-    """Returns the files of a version of a table on a local disk.
+    """Returns the files of a version of a table.
 
     Args:
-        path: the folder of the table.
+        path: the path or URI of the table.
         version: its version.
 
     Returns:
         Per name of a file, its `add` action. None if the log does not have all commits since its last checkpoint, or
         has no checkpoint of one file.
     """
-    log = Path(path, "_delta_log")
-    names = [match for name in log.iterdir() if (match := CHECKPOINT.fullmatch(name.name))]
-    start = max((int(match[1]) for match in names if int(match[1]) <= version), default=-1)
-    files: dict[str, Action] = {}
-    if start >= 0:
-        files = {file["path"]: file for file in _of_checkpoint(log / f"{start:020d}.checkpoint.parquet")}
-    try:
-        for number in range(start + 1, version + 1):
-            apply(files, _actions(log / f"{number:020d}.json"))
-    except FileNotFoundError:
+    fs, log = storage.filesystem(f"{path}/_delta_log")
+    present = {file.rsplit("/", 1)[1] for file in fs.ls(log, detail=False)}
+    checkpoints = [int(match[1]) for name in present if (match := CHECKPOINT.fullmatch(name))]
+    start = max((number for number in checkpoints if number <= version), default=-1)
+    commits = [f"{number:020d}.json" for number in range(start + 1, version + 1)]
+    if not present.issuperset(commits):
         return None
+    files: dict[str, Action] = {}
+    try:
+        if start >= 0:
+            with fs.open(f"{log}/{start:020d}.checkpoint.parquet") as checkpoint:
+                files = {file["path"]: file for file in _of_checkpoint(checkpoint)}
+        contents = fs.cat([f"{log}/{name}" for name in commits]) if commits else {}  # at once: requests in S3
+    except FileNotFoundError:  # another process has removed it since
+        return None
+    for name in commits:
+        apply(files, _actions(contents[f"{log}/{name}"]))
     return files
 
 
@@ -60,15 +67,14 @@ def apply(files: dict[str, Action], actions: Iterable[Action]) -> None:
     files.update((file["path"], file) for file in added)  # a file that gets a deletion vector is removed and added
 
 
-def _actions(commit: Path) -> Iterator[Action]:
-    with commit.open("rb") as lines:
-        for line in lines:
-            if not line.startswith((b'{"commitInfo"', b'{"cdc"')):  # these may have megabytes
-                yield json.loads(line)
+def _actions(commit: bytes) -> Iterator[Action]:
+    for line in commit.splitlines():
+        if line and not line.startswith((b'{"commitInfo"', b'{"cdc"')):  # these may have megabytes
+            yield json.loads(line)
 
 
-def _of_checkpoint(path: Path) -> Iterator[Action]:
-    added = pq.read_table(path, columns=["add"])["add"].drop_null().combine_chunks()
+def _of_checkpoint(file: BinaryIO) -> Iterator[Action]:
+    added = pq.read_table(file, columns=["add"])["add"].drop_null().combine_chunks()
     names = [name for name in FIELDS if added.type.get_field_index(name) >= 0]
     for row in pa.table({name: added.field(name) for name in names}).to_pylist():
         yield {name: _plain(name, value) for name, value in row.items() if value is not None}

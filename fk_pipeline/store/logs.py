@@ -6,8 +6,9 @@ Reading a log takes Spark several jobs, and a few milliseconds here. A log is re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from fk_pipeline.environment.storage import Refusal, ask_s3, is_s3
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.store import LEDGER_TABLES
 from fk_pipeline.store.damage import Damage, DamagedTableError, other_size
+from fk_pipeline.store.fetched_files import fetched_files
 from fk_pipeline.store.log_bounds import PARTITION, Times, used_columns
 from fk_pipeline.store.skipping import Condition
 from fk_pipeline.table_features import Can, Protocol, beyond, is_plain, open_table, reads_vectors
@@ -40,7 +42,7 @@ class PlainFiles:
         paths: the paths of the files.
         schema: the schema as Spark's JSON.
         rows: the number of rows of all files together, with deleted rows.
-        bytes: the size of all files together.
+        sizes: the size of each file.
         deleted: per file name without folder, the ascending indices (from 0) of the rows in its deletion vector; only
             files that have such rows.
     """
@@ -48,8 +50,26 @@ class PlainFiles:
     paths: tuple[str, ...]
     schema: dict[str, Any]
     rows: int
-    bytes: int
+    sizes: tuple[int, ...]
     deleted: dict[str, pa.Array]
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files together."""
+        return sum(self.sizes)
+
+    def fetched(self, most_bytes: int) -> PlainFiles | None:
+        """Returns the files on a local disk: those in S3 as copies; None if more than so many bytes lack a copy.
+
+        Raises:
+            OSError: a file in S3 is gone or cannot be read.
+        """
+        if not self.paths or not is_s3(self.paths[0]):
+            return self
+        copies, files = fetched_files(), dict(zip(self.paths, self.sizes, strict=True))
+        if copies.lacking(files) > most_bytes:
+            return None
+        return replace(self, paths=tuple(copies.copies(files).values()))
 
     def deleted_in(self, path: str) -> pa.Array:
         """Returns the indices of the rows in the deletion vector of one of the files, by its path."""
@@ -130,6 +150,8 @@ class DeltaLogs:
     def __init__(self, version: int | None = None) -> None:
         self._at = version
         self._tables: dict[str, _Known] = {}
+        self._looked_at: set[str] | None = None
+        """The tables whose logs were looked at; None: each is looked at whenever its table is needed."""
         self._versions: dict[str, tuple[Mark | None, _Version]] = {}
 
     def table(self, path: str) -> DeltaTable | None:
@@ -139,8 +161,10 @@ class DeltaLogs:
             StateError: delta-rs cannot open it, because of a feature that somebody has given it.
         """
         known = self._tables.get(path)
-        if known is not None and self._at is not None:
+        if known is not None and (self._at is not None or path in (self._looked_at or ())):
             return known.table
+        if self._looked_at is not None:
+            self._looked_at.add(path)
         if known is not None and known.mark is not None:
             now, goes_on = _look(path, known.table.version())
             if known.mark == now:
@@ -154,6 +178,23 @@ class DeltaLogs:
         table = open_table(path, self._at, ledger=path.rsplit("/", 1)[1] in LEDGER_TABLES)
         self._tables[path] = _Known(table, _look(path, table.version())[0], Times(path, table.version()))
         return table
+
+    @contextmanager
+    def looking_once(self) -> Iterator[None]:
+        """Within the block each log is looked at once, and anew after `look_again`: a look into S3 is a request.
+
+        For a stage: it reads each table at one version, and alone writes its own.
+        """
+        self._looked_at = set()
+        try:
+            yield
+        finally:
+            self._looked_at = None
+
+    def look_again(self, path: str) -> None:
+        """Looks at a log again when its table is needed next: this process has written, or another one may have."""
+        if self._looked_at is not None:
+            self._looked_at.discard(path)
 
     def keep(self, path: str, table: DeltaTable) -> None:
         """Caches a table that `table` returned and that was written since."""
@@ -235,7 +276,7 @@ class DeltaLogs:
         """Returns the files of a version that may have wanted rows, if few and if Spark can read them without Delta.
 
         Returns None for a table with partitions, column mapping or other features of the reader, for a version that is
-        not the current one, and in an object store: Delta must read these.
+        not the current one, and in an object store that is not S3: Delta must read these.
 
         Args:
             path: the table.
@@ -248,7 +289,7 @@ class DeltaLogs:
                 file by the names of its columns, and return nulls for the rows of another table.
         """
         table = self.table(path)
-        if table is None or "://" in path or table.version() != version or not is_plain(table):
+        if table is None or not storage.has_exclusive_writes(path) or table.version() != version or not is_plain(table):
             return None
         stored = self._version(path, table)
         names, counts, vectors = stored.files["path"], _counts(stored.files), stored.deleted or {}
@@ -269,10 +310,12 @@ class DeltaLogs:
             return None
         deleted = {name: vectors[name] for i in chosen if len(vectors.get(name := names[i], ()))}
         paths = tuple(f"{path}/{names[i]}" for i in chosen)
-        for file, logged in zip(paths, (stored.files["size_bytes"][i] for i in chosen), strict=True):
-            _expect(path, file, logged)
-        rows, size = (sum(numbers[i] for i in chosen) for numbers in (counts, stored.files["size_bytes"]))
-        return PlainFiles(paths, json.loads(table.schema().to_json()), rows, size, deleted)
+        sizes = tuple(stored.files["size_bytes"][i] for i in chosen)
+        if not is_s3(path):  # where a file cannot be replaced by another one of its name but as a whole
+            for file, logged in zip(paths, sizes, strict=True):
+                _expect(path, file, logged)
+        rows = sum(counts[i] for i in chosen)
+        return PlainFiles(paths, json.loads(table.schema().to_json()), rows, sizes, deleted)
 
     def files(self, path: str) -> list[StoredFile]:
         """Returns the files of the current version of a table, which exists.

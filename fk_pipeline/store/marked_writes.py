@@ -8,14 +8,12 @@ rows by the deletion vectors.
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +22,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyroaring import BitMap64
 
+from fk_pipeline.environment import storage
 from fk_pipeline.store.deletion_vectors import AT, IN
 from fk_pipeline.store.file_bounds import bounds
 from fk_pipeline.store.log_files import Action, added_files
@@ -95,7 +94,7 @@ def _same_key(stored: pa.Table, rows: pa.Table, keys: Sequence[str]) -> tuple[pa
 
 
 class MarkedWriter:
-    """Commits merges of few rows to the large tables of a warehouse on a local disk."""
+    """Commits merges of few rows to the large tables of a warehouse on a local disk or in S3."""
 
     def __init__(self, logs: DeltaLogs, sizes: Sizes) -> None:
         """Takes the cached logs of the tables, and the sizes of files."""
@@ -107,7 +106,7 @@ class MarkedWriter:
         """Commits a merge right after the version that was read; returns whether it did.
 
         Args:
-            path: the table's folder.
+            path: the path or URI of the table.
             stored: the table, with deletion vectors and no features that the driver does not write.
             version: the version in which the rows were found.
             merge: what changes.
@@ -120,14 +119,13 @@ class MarkedWriter:
         Raises:
             CommitFailedError: the table got another version meanwhile.
         """
-        folder, settings = Path(path), stored.metadata().configuration
         files, marked = added_files(path, version), _by_file(merge.places)
         vectors = None if files is None else self._vectors(path, files, marked)
         if files is None or vectors is None:
             return False
         now = time.time_ns() // 1_000_000
         actions: list[Action] = []
-        vectors_at = write_vectors(folder, vectors)
+        vectors_at = write_vectors(path, vectors)
         for name in marked:
             actions.append({"remove": _removed(files[name], now)})
             if name in vectors_at:
@@ -136,13 +134,13 @@ class MarkedWriter:
         size = 0
         if len(merge.added):
             name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-            added = self._write(folder, name, merge.added) | {"modificationTime": now, "dataChange": True}
+            added = self._write(path, name, merge.added) | {"modificationTime": now, "dataChange": True}
             size = added["size"]
             actions.append({"add": added | {"stats": _as_json(bounds(merge.added, table.skip_by))}})
         about = {"commitInfo": _about(merge, size, version, user_metadata, now)}
-        _commit(folder, version + 1, [about, *actions])
+        _commit(path, version + 1, [about, *actions])
         stored.update_incremental()
-        if stored.version() % int(settings.get(CHECKPOINT_INTERVAL, 10)) == 0:
+        if stored.version() % int(stored.metadata().configuration.get(CHECKPOINT_INTERVAL, 10)) == 0:
             with suppress(DeltaError, OSError):  # the commit is made, and a later one has a checkpoint again
                 stored.create_checkpoint()
                 stored.cleanup_metadata()
@@ -165,21 +163,23 @@ class MarkedWriter:
                 vectors[name] = every
         return vectors
 
-    def _write(self, folder: Path, name: str, rows: pa.Table) -> Action:
+    def _write(self, path: str, name: str, rows: pa.Table) -> Action:
         """Writes rows to a Parquet file; returns the fields of its action.
 
         Arrow's bounds of floating-point numbers leave out NaN, the greatest number for Spark. So these get no bounds.
         """
-        path = folder / name
+        data = pa.BufferOutputStream()
         pq.write_table(
             rows,
-            path,
+            data,
             row_group_size=self._sizes.rows_per_group,
             compression="snappy",
             write_statistics=[column.name for column in rows.schema if not pa.types.is_floating(column.type)],
             store_decimal_as_integer=True,
         )
-        return {"path": name, "partitionValues": {}, "size": path.stat().st_size}
+        content = data.getvalue().to_pybytes()
+        storage.write_new(f"{path}/{name}", content)
+        return {"path": name, "partitionValues": {}, "size": len(content)}
 
 
 def _by_file(places: pa.Table) -> dict[str, BitMap64]:
@@ -229,21 +229,15 @@ def _about(merge: Merge, size: int, version: int, user_metadata: str, now: int) 
     }
 
 
-def _commit(folder: Path, version: int, actions: Sequence[Action]) -> None:
+def _commit(path: str, version: int, actions: Sequence[Action]) -> None:
     """Makes a version of a table, if no other writer has made it.
 
     Raises:
         CommitFailedError: another writer has.
     """
-    log = folder / "_delta_log"
-    written = log / f".{uuid.uuid4()}.json.tmp"
-    written.write_text("".join(f"{_as_json(action)}\n" for action in actions))
-    try:
-        os.link(written, log / f"{version:020d}.json")  # fails if the file exists, in one step
-    except FileExistsError:
-        raise CommitFailedError(f"another writer has made version {version} of {folder.name}") from None
-    finally:
-        written.unlink()
+    lines = "".join(f"{_as_json(action)}\n" for action in actions)
+    if not storage.write_new(f"{path}/_delta_log/{version:020d}.json", lines.encode()):
+        raise CommitFailedError(f"another writer has made version {version} of {path.rsplit('/', 1)[1]}")
 
 
 def _as_json(value: Action) -> str:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from fk_pipeline.environment.process import Life, ProcessIdentity
-from fk_pipeline.environment.storage import Refusal, ask_s3
+from fk_pipeline.environment.storage import CONDITION_FAILED, Refusal, ask_s3
 from fk_pipeline.environment.whole_files import whole
 from fk_pipeline.errors import LeaseLostError, StorageError
 from fk_pipeline.store.waiting import Holder, lease_taken, telling_waits
@@ -30,11 +30,6 @@ POLL_SECONDS = 1.0
 AFTERLIFE_SECONDS = 3.0
 """Seconds without a change after which a waiting run takes over the lease of a dead process. The JVM of that process
 lives on for a moment, and S3 does not refuse a commit that it makes then.
-"""
-
-_REFUSED = (404, 409, 412)
-"""The HTTP statuses of a refused conditional put: there is another object than the one named, or none, or another put
-is running.
 """
 
 
@@ -112,7 +107,7 @@ class LeaseObject:
         answer = ask_s3("put_object", self.url, Body=json.dumps(asdict(content), indent=1).encode(), **condition)
         if not isinstance(answer, Refusal):
             return str(answer["ETag"])
-        if answer.status not in _REFUSED or answer.code == "NoSuchBucket":
+        if answer.status not in CONDITION_FAILED or answer.code == "NoSuchBucket":
             raise self._refused("written", answer)
         stored = self.read()  # a put that is repeated because its reply got lost fails on its own first try
         return stored[1] if stored is not None and stored[0] == content else None

@@ -29,6 +29,8 @@ class Sizes:
             which takes as long as ten pages by Arrow.
         scanned_in_process: bytes of a table that a command which only looks scans itself: Spark would have to start
             (ADR 0045).
+        fetched_bytes: the most bytes of files in S3 that the driver copies to its disk to look into them; a file is
+            copied once (ADR 0061).
         found_bytes: the most bytes of the rows that the driver finds: a key may have any number of versions.
         decoded_rows: rows that are decoded at once, before the wanted ones are selected.
         decoded_bytes: the same limit in bytes, by the width of a row in the metadata of a file.
@@ -84,6 +86,7 @@ class Sizes:
     scanned_bytes: int = 128 * 2**20
     scanned_in_process: int = 8 * 2**30
     scanned_rows_per_key: int = 20_000
+    fetched_bytes: int = 128 * 2**20
     found_bytes: int = 256 * 2**20
     decoded_rows: int = 128 * 1024
     decoded_bytes: int = 32 * 2**20

@@ -198,7 +198,7 @@ class StoredTables:
             return None
         where = [Between.of(table, column, self.logs.floor(path, version, column), None)]
         files = self.logs.plain_files(path, version, UNLIMITED, where)
-        return None if files is None else greatest(files, column)
+        return None if files is None else greatest(files, column, self.sizes)
 
     @cached_property
     def reads_in_the_driver(self) -> bool:

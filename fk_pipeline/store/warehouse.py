@@ -169,8 +169,11 @@ class Warehouse(StoredTables):
         stored = None if adds else self.logs.table(self.path(table.name))
         if stored is not None:
             refuse_changes(self.path(table.name), stored)
-        with settings(self.session, file_settings(self.sizes), optional=True), committing(table, info):
-            yield
+        try:
+            with settings(self.session, file_settings(self.sizes), optional=True), committing(table, info):
+                yield
+        finally:
+            self.logs.look_again(self.path(table.name))
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
         writer = typed(frame, table).write.format("delta").option("userMetadata", info.as_json())

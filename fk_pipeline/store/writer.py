@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 
 import pyarrow as pa
@@ -288,10 +288,8 @@ class TableWriter:
     @contextmanager
     def _exclusively(self, name: str) -> Iterator[None]:
         """Prevents two commits at once to a table that several stages write: Spark commits to S3 unconditionally."""
-        if not is_s3(self.warehouse.home):
-            yield
-            return
-        with lease(self.warehouse.home, name):
+        with lease(self.warehouse.home, name) if is_s3(self.warehouse.home) else nullcontext():
+            self.warehouse.logs.look_again(self.warehouse.path(name))
             yield
 
     def _committed(self, table: Table) -> None:

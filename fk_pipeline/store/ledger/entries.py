@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.refusals import telling_refusals
+from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.errors import StateError
 from fk_pipeline.store import LEDGER_TABLES, faults
 from fk_pipeline.store.damage import Damage, DamagedTableError
@@ -223,8 +225,10 @@ class Entries:
 
     def changed(self) -> bool:
         """Returns whether another process has written since the last call; true on the first call."""
-        with telling_refusals(self.home):
-            tables = {name: self.logs.table(f"{self.home}/{name}") for name in SCHEMAS}
+        at_once = len(SCHEMAS) if is_s3(self.home) else 1  # each look is a request there
+        with telling_refusals(self.home), ThreadPoolExecutor(at_once) as pool:
+            stored = pool.map(self.logs.table, (f"{self.home}/{name}" for name in SCHEMAS))
+            tables = dict(zip(SCHEMAS, stored, strict=True))
         versions = {name: None if table is None else table.version() for name, table in tables.items()}
         known, self._versions = self._versions, versions
         if versions != known:
@@ -298,6 +302,6 @@ class Entries:
         if stored is not None:
             self.logs.keep(path, stored)
         if self._versions is not None:
-            before, after = self._versions[table], self.logs.version(path)
+            before, after = self._versions[table], self.logs.version(path) if stored is None else stored.version()
             if after == (0 if before is None else before + 1):  # no other process wrote: memory has all rows
                 self._versions[table] = after
