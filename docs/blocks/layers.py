@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from blocks.markdown import code, table
+from blocks.markdown import code
 
 from tests.test_layers import LAYERS
 
 
 def blocks() -> dict[str, str]:
-    """One row per layer, the highest first."""
+    """One item per layer, the highest first."""
     packages: dict[int, list[str]] = defaultdict(list)
     for name in sorted(LAYERS):
         packages[LAYERS[name]].append(code(name.removeprefix("fk_pipeline.")))
-    rows = [[str(layer), ", ".join(packages[layer])] for layer in sorted(packages, reverse=True)]
-    return {"layers": table(["layer", "packages"], rows)}
+    return {"layers": "\n".join(f"* {layer}: {', '.join(packages[layer])}" for layer in sorted(packages, reverse=True))}
