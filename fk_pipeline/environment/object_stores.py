@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fk_pipeline.environment import jars
@@ -25,6 +25,21 @@ MANY_DRIVERS = "io.delta.storage.S3DynamoDBLogStore"
 """The log store in io.delta:delta-storage-s3-dynamodb: a row in DynamoDB decides which writer commits."""
 
 _INSTALL = "Run `pip install 'fk-pipeline[s3]'`."
+
+
+def log_store(scheme: str, setting: Callable[[str], str | None]) -> str:
+    """Returns the class by which Spark commits to the tables of a scheme of S3.
+
+    Args:
+        scheme: `s3a` or `s3`.
+        setting: returns a setting of the session by its name; None or empty if it is not set.
+    """
+    return setting(f"spark.delta.logStore.{scheme}.impl") or setting("spark.delta.logStore.class") or SINGLE_DRIVER
+
+
+def is_for_one_driver(store: str) -> bool:
+    """Returns whether a log store is Delta's own, which is safe for one driver at a time."""
+    return store.rsplit(".", 1)[-1] == SINGLE_DRIVER.rsplit(".", 1)[-1]
 
 
 @dataclass(frozen=True)
@@ -107,12 +122,12 @@ def _log_store(scheme: str, spark: Mapping[str, str], *, remote: bool) -> Access
         return AccessFinding(
             what, ok=True, actual="unknown: the Spark Connect server's own", expected=expected, fix=fix
         )
-    store = spark.get(f"spark.delta.logStore.{scheme}.impl") or spark.get("spark.delta.logStore.class") or SINGLE_DRIVER
+    store = log_store(scheme, spark.get)
     if store == MANY_DRIVERS:
         return AccessFinding(
             what, ok=True, actual=f"{store}: several drivers may commit at the same time", expected=expected
         )
-    if store.rsplit(".", 1)[-1] == SINGLE_DRIVER.rsplit(".", 1)[-1]:
+    if is_for_one_driver(store):
         return AccessFinding(
             what,
             ok=True,

@@ -9,6 +9,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from fk_pipeline.environment.object_stores import is_for_one_driver, log_store
+from fk_pipeline.environment.storage import is_s3
 from fk_pipeline.frames import empty
 from fk_pipeline.parquet_files import DAMAGED
 from fk_pipeline.store.commit import CommitInfo, committing
@@ -24,7 +26,11 @@ class DriverCommits:
 
     def __init__(self, tables: StoredTables) -> None:
         self._tables, self._logs, self._sizes = tables, tables.logs, tables.sizes
-        self._writer, self._marked = DriverWriter(tables.logs, tables.sizes), MarkedWriter(tables.logs, tables.sizes)
+        # Another log store stands for other programs that commit to the tables, and not by conditional puts.
+        own = is_s3(tables.home) and log_store("s3a", lambda name: tables.session.conf.get(name, ""))
+        in_s3 = bool(own and is_for_one_driver(own))
+        self._writer = DriverWriter(tables.logs, tables.sizes, in_s3=in_s3)
+        self._marked = MarkedWriter(tables.logs, tables.sizes)
         self._types: dict[tuple[tuple[str, str], ...], pa.Schema] = {}
 
     def may_append(self, table: Table, number: int) -> bool:

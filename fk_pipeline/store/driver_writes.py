@@ -38,9 +38,9 @@ MOST_FILES = 32
 class DriverWriter:
     """Commits to the tables of a warehouse from the driver."""
 
-    def __init__(self, logs: DeltaLogs, sizes: Sizes) -> None:
-        """Takes the cached logs of the tables, and the limits of what the driver rewrites."""
-        self._logs, self._sizes = logs, sizes
+    def __init__(self, logs: DeltaLogs, sizes: Sizes, *, in_s3: bool = True) -> None:
+        """Takes the cached logs of the tables, the limits of what the driver rewrites, and whether it writes to S3."""
+        self._logs, self._sizes, self._in_s3 = logs, sizes, in_s3
 
     def may_append(self, path: str, table: Table, number: int, *, marked: bool = False) -> bool:
         """Returns whether delta-rs may append so many rows to a table, or create it with them.
@@ -50,6 +50,7 @@ class DriverWriter:
         refused = (OTHERWISE_STORED, INEXACT_INSIDE)
         if (
             not storage.has_exclusive_writes(path)
+            or (storage.is_s3(path) and not self._in_s3)
             or table.partition_by
             or any(pattern.search(dtype) for _, dtype in table.columns for pattern in refused)
         ):

@@ -113,6 +113,10 @@ def test_a_folder_with_files_and_no_log_is_no_new_table(s3: str) -> None:
     assert not DriverWriter(DeltaLogs(), Sizes()).may_append(f"{s3}/lost", TABLE, 1)
 
 
+def test_beside_a_log_store_for_several_drivers_spark_commits(s3: str) -> None:
+    assert not DriverWriter(DeltaLogs(), Sizes(), in_s3=False).may_append(f"{s3}/new", TABLE, 1)
+
+
 def test_keys_are_looked_up_in_copies_that_are_fetched_once(
     marked: str, copies: FetchedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
