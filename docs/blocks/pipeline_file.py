@@ -15,6 +15,7 @@ from blocks.markdown import cell, code, one_of, table
 from pydantic import AfterValidator, BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
+from fk_pipeline.cdc.endings import ENDINGS, JSON_LINES
 from fk_pipeline.contract import loaded
 from fk_pipeline.kinds.aggregate import spec as aggregate
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
@@ -28,6 +29,9 @@ MORE = {
     "AggregateSpec.input": "#of-a-side",
     "JoinSpec.right": "#of-a-side",
     "ForeignKeySpec.result_key": "#result-key",
+    "ForeignKeySpec.as_of": "../how-to/as-of.md",
+    "ForeignKeySpec.history": "../how-to/as-of.md#how-far-back",
+    "WindowSpec.retention": "../how-to/windows.md#how-far-back",
     "JoinSpec.select": "#select",
     "PipelineSpec.schema_changes": "schema-changes.md",
     "PipelineSpec.on_bad_record": "command.md#quarantine",
@@ -35,14 +39,13 @@ MORE = {
     "PipelineSpec.settings": "#settings",
     "PipelineSpec.description": "dagster.md#what-the-pipeline-file-says-of-the-data",
     "SideSpec.path": "landing.md",
-    "SideSpec.format": "formats.md",
     "SideSpec.schema": "#schema",
     "SideSpec.sequence_by": "#sequence",
     "SideSpec.batch_by": "landing.md",
     "SideSpec.op_column": "rows.md#deletes",
     "SideSpec.delete_when": "rows.md#deletes-as-data",
     "SideSpec.contents": "rows.md#snapshots",
-    "SideSpec.csv": "#of-csv-files",
+    "SideSpec.csv": "rows.md#csv",
     "SideSpec.logical_types": "formats.md#values",
     "SideSpec.sensitive": "privacy.md",
     "LeftSpec.foreign_key": "#foreign-key",
@@ -67,19 +70,27 @@ MORE = {
 
 
 VALUES = {
-    "SideSpec.format": one_of((*formats.FORMATS, "module:Class")),
-    "Settings.freshness": "text, or a mapping of `error_after` and `warn_after` to texts",
+    "SideSpec.format": "[a format](#formats)",
+    "Settings.freshness": "text, or mapping of `error_after` and `warn_after`",
+    "Settings.strategy": "`auto`, `incremental` or `full`, or mapping of stage to these",
 }
 """What may stand there, where the type does not tell."""
+
+
+PAGES = {"csv": "rows.md#csv", "parquet": "rows.md", "module:Class": "formats.md#your-own-format"}
+"""The page of a format, where it has not the name of the format."""
 
 
 def blocks() -> dict[str, str]:
     """The tables, by the names of their blocks."""
     left, right = _keys(inputs.LeftSpec), _keys(inputs.SideSpec)
     foreign_key = {name: field for name, field in left.items() if name not in right}
-    said = {"pipeline": _keys(model.PipelineSpec), "settings": _keys(settings.Settings), "csv": _keys(formats.CsvSpec)}
+    said = {"pipeline": _keys(model.PipelineSpec), "settings": _keys(settings.Settings)}
     said["join"] = {name: row for name, row in _keys(join.JoinSpec).items() if name not in said["pipeline"]}
     said |= {f"kind {name}": _own_keys(loaded(kind_named(name).spec)) for name in KINDS}
+    del said["kind table"]  # one input is all that it has
+    said["kind window"] = _with_parts(said["kind window"], "within", window.WithinSpec)
+    said["kind aggregate"] = _with_parts(said["kind aggregate"], "window", aggregate.TimeWindow)
     said["own expectation"] = _keys(settings.OwnExpectation)
     names = [f"{owner}.{name}" for owner, cls in _OWNERS.items() for name in _keys(cls)]
     unknown = set(MORE) - set(names)
@@ -88,12 +99,30 @@ def blocks() -> dict[str, str]:
     found = {name: _table(rows) for name, rows in said.items()}
     more = {f"{name} (left only)": row for name, row in foreign_key.items()}
     more |= {f"{name} (`kind: window`)": row for name, row in _keys(window.WindowSide).items() if name not in right}
-    found["side"] = _table(right | more)
+    found["side"] = _table(_with_parts(right, "csv", formats.CsvSpec) | more)
     optimize = {"optimize (`kind: window`)": _keys(window.WindowSettings)["optimize"]}
     found["settings"] = _table(said["settings"] | optimize)
-    found["within"] = _table(_keys(window.WithinSpec))
-    found["time window"] = _table(_keys(aggregate.TimeWindow))
-    return {f"keys: {name}": text for name, text in found.items()}
+    return {f"keys: {name}": text for name, text in found.items()} | {"formats": _formats()}
+
+
+def _formats() -> str:
+    """The formats that are read, each with its page, by the endings of their files."""
+    lines = f"{', '.join(map(code, JSON_LINES))}, each also with `.gz`"
+    endings = {name: ", ".join(map(code, ENDINGS[name])) if name in ENDINGS else lines for name in formats.FORMATS}
+    endings |= {"delta": "none: `path` is a Delta table", "module:Class": "those of your class"}
+    rows: dict[str, list[str]] = {}
+    for name, told in endings.items():
+        rows.setdefault(told, []).append(f"[{code(name)}]({PAGES.get(name, f'{name}.md')})")
+    return table(["format", "endings of its files"], [[", ".join(names), told] for told, names in rows.items()])
+
+
+def _with_parts(rows: Mapping[str, list[str]], key: str, cls: type[BaseModel]) -> dict[str, list[str]]:
+    """Rows of keys, with those of the parts of one of them behind it: `within.before`."""
+    parts = {f"{key}.{name}": row for name, row in _keys(cls).items()}
+    found: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        found |= {name: row} | (parts if name == key else {})
+    return found
 
 
 def _own_keys(cls: type[BaseModel]) -> dict[str, list[str]]:
@@ -116,15 +145,17 @@ _OWNERS = {cls.__name__: cls for cls in (*_PARTS, inputs.SideSpec, inputs.LeftSp
 
 
 def _table(rows: Mapping[str, list[str]]) -> str:
-    def key(name: str) -> str:
+    def key(name: str, more: str) -> str:
         word, _, note = name.partition(" ")
-        return f"{code(word)} {note}".rstrip()
+        return f"[{code(word)}]({more}) {note}".rstrip() if more else f"{code(word)} {note}".rstrip()
 
-    return table(["key", "value", "default", "meaning"], [[key(name), *row] for name, row in rows.items()])
+    return table(
+        ["key", "value (default)", "meaning"], [[key(name, more), *row] for name, (more, *row) in rows.items()]
+    )
 
 
 def _keys(cls: type[BaseModel]) -> dict[str, list[str]]:
-    """Value, default and meaning of each key of a part of the file."""
+    """Per key of a part of the file: the place where more is said of it, its value with the default, its meaning."""
     told: dict[str, str] = {}
     for base in reversed(cls.__mro__[: cls.__mro__.index(BaseModel)]):
         told |= _docstrings(base)
@@ -134,12 +165,12 @@ def _keys(cls: type[BaseModel]) -> dict[str, list[str]]:
             continue
         name = info.alias or field
         owner = next(base.__name__ for base in reversed(cls.__mro__) if field in getattr(base, "__annotations__", {}))
-        more = MORE.get(f"{owner}.{name}")
         if field not in told:
             raise LookupError(f"{owner}.{field} has no docstring below it")
         meaning, _, default = cell(told[field]).partition("; default: ")
         value = VALUES.get(f"{owner}.{name}") or _value(info)
-        found[name] = [value, default or _default(info), meaning + (f" ([more]({more}))" if more else "")]
+        default = default or _default(info)
+        found[name] = [MORE.get(f"{owner}.{name}", ""), f"{value} ({default})" if default else value, meaning]
     return found
 
 
@@ -162,8 +193,10 @@ def _default(info: FieldInfo) -> str:
         return "required"
     default = info.get_default(call_default_factory=True)
     if isinstance(default, BaseModel) or default in (None, "", (), {}):
-        return "none"
-    return code(default)
+        return ""
+    if isinstance(default, tuple):
+        return ", ".join(map(code, default))
+    return code(str(default).lower() if isinstance(default, bool) else default)
 
 
 def _value(info: FieldInfo) -> str:
@@ -184,13 +217,13 @@ def _value(info: FieldInfo) -> str:
     if "max_length" in limits:
         words += f", at most {limits['max_length']} characters"
     if "le" in limits:
-        return f"{words}, {limits['ge']} to {limits['le']}"
+        return f"{words} from {limits['ge']} to {limits['le']}"
     if "ge" in limits:
-        return f"{words}, at least {limits['ge']}"
-    return f"{words}, more than {limits['gt']}" if "gt" in limits else words
+        return f"{words} from {limits['ge']}"
+    return f"{words} above {limits['gt']}" if "gt" in limits else words
 
 
-_PLAIN: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}
+_PLAIN: dict[Any, str] = {str: "text", int: "integer", float: "number", bool: "`true` or `false`"}
 
 
 def _type(kind: Any, *, lists: bool = False) -> str:
@@ -201,13 +234,13 @@ def _type(kind: Any, *, lists: bool = False) -> str:
         return one_of(parts)
     if origin is tuple:
         what = _type(parts[0])
-        return f"{what}, or a list" if lists else f"list of {'mappings' if what == 'mapping' else what + 's'}"
+        return f"{what} or list" if lists else f"list of {'mappings' if what == 'mapping' else what + 's'}"
     if origin is dict:
         key = "stage" if parts[0] is settings.StageName else "name"
-        return f"mapping: {key} to {_type(parts[1]) if parts[1] is not Any else 'value'}"
+        return f"mapping of {key} to {_type(parts[1]) if parts[1] is not Any else 'value'}"
     if origin in (types.UnionType, typing.Union):
         whole = [part for part in parts if part is not types.NoneType]
-        return ", or a ".join(_type(part, lists=lists) for part in whole)
+        return " or ".join(_type(part, lists=lists) for part in whole)
     if origin is typing.Annotated:
         return _type(parts[0], lists=True)
     if isinstance(kind, type) and issubclass(kind, BaseModel):

@@ -80,52 +80,44 @@ class SideSpec(Frozen):
     """One input: where its change files lie, what they look like, what its key is."""
 
     pipeline: str | None = None
-    """The result of another pipeline, given by its file, in place of `path`, `format`, `schema` and `key`."""
+    """A pipeline file whose result is read, in place of `path`, `format`, `schema` and `key`."""
     path: str = Field(min_length=1)
-    """The landing files: a folder, a glob or a URI; relative to the pipeline file."""
+    """The landing files: a folder, a glob or a URI."""
     format: FormatName = "debezium"
-    """How changes are written; `module:Class` is a format of your own."""
+    """How changes are written."""
     schema_: str = Field(alias="schema", min_length=1)
-    """The columns that are read, as Spark DDL; other fields of the source are left out."""
+    """The columns that are read, as Spark DDL."""
     key: Annotated[StringList, AfterValidator(_key_is_known)]
-    """The primary key: a column, or a list. Events may have none: then the place where one landed is its key, which is
-    the column `event`."""
+    """The primary key. Events may have none: theirs is the column `event`, the place where each landed."""
     valid_from: str | None = None
-    """Since when a version of a row holds, with `as_of` an expression: a SQL expression over the columns of the side
-    (TIMESTAMP or BIGINT), or `committed_at` (`debezium`, `maxwell`, `dms`): when the source committed the change.
-    Default: `sequence_by`."""
+    """Since when a version holds, with `as_of` an expression: SQL (TIMESTAMP or BIGINT), or `committed_at`, the time of
+    the source's commit (`debezium`, `maxwell`, `dms`); default: `sequence_by`."""
     sequence_by: str | None = None
-    """A SQL expression: the order of the versions of a key; default: the order of the format."""
+    """SQL: the order of the versions of a key; default: that of the format."""
     batch_by: str | None = None
-    """Which part of a file's name is the batch: a regular expression, whose groups are joined, or `arrival`; default:
-    the last number in the name."""
+    """Which part of a file's name is the batch: a regular expression, or `arrival`; default: the last number."""
     op_column: str | None = None
-    """The field that says whether a line writes or deletes; `rows`, `csv`, `parquet` and own formats only."""
+    """The field that tells writes from deletes; `rows`, `csv`, `parquet` and own formats only."""
     delete_when: Annotated[str | None, BeforeValidator(_as_sql)] = None
-    """A SQL expression over the columns of the side: a row on which it is true is deleted, one on which it is false or
-    null is written; not for `debezium`, `maxwell` and `delta`, whose records say it."""
+    """SQL: a row on which it is true is deleted; not for `debezium`, `maxwell` and `delta`."""
     where: str | None = None
-    """A SQL expression over the columns of the side: rows on which it is not true, or is true no more, are not there;
-    default: all rows are."""
+    """SQL: rows on which it is not true are not there."""
     table: str | None = Field(default=None, min_length=1)
-    """Lines that name another table are ignored and counted, those that name none are not; `debezium` and `maxwell`
-    only: `flights` or `public.flights`."""
+    """Lines that name another table are ignored; `debezium` and `maxwell` only: `flights` or `public.flights`."""
     contents: Literal["changes", "snapshot", "events"] = "changes"
-    """What a batch brings: changes of a table; the whole table; or events, each a row that stays. `snapshot` goes with
-    `rows`, `csv`, `parquet` and own formats only."""
+    """A batch brings changes; the whole table (`rows`, `csv`, `parquet` and own formats only); or events, each a row
+    that stays."""
     csv: CsvSpec = Field(default_factory=CsvSpec)
     """How CSV files are written; `csv` and `dms` only."""
     logical_types: dict[str, LogicalType] = Field(default_factory=dict)
-    """By column, how the source writes values whose text does not tell."""
+    """By column, what its numbers or texts stand for."""
     key_of_result: tuple[str, ...] = Field(default=(), exclude=True)
     told_apart: str = Field(default="", exclude=True)
     not_run: str = Field(default="", exclude=True)
     sensitive: Strings = ()
-    """The columns, one or a list, whose values appear in the tables and nowhere else: not in logs, metadata, samples
-    and messages. Those that have the same values on the other side are sensitive too."""
+    """Columns whose values appear in the tables and nowhere else."""
     descriptions: dict[str, str] = Field(default_factory=dict)
-    """What columns mean, for people: at the assets in Dagster; default, of the result of another pipeline: what that
-    one says."""
+    """What columns mean, for Dagster."""
 
     @model_validator(mode="before")
     @classmethod
@@ -266,8 +258,7 @@ class LeftSpec(SideSpec):
     """The left input also says which right row each of its rows refers to."""
 
     foreign_key: StringList
-    """Which right row a left row refers to: a SQL expression over the left columns per column of the right key, in its
-    order."""
+    """SQL per column of the right key, in its order: the right row that a left row refers to."""
 
     @field_validator("foreign_key")
     @classmethod

@@ -31,14 +31,13 @@ class JoinSpec(PipelineSpec):
     """One join of two inputs, as its pipeline file describes it."""
 
     join: Literal["inner", "left", "outer"]
-    """What happens to rows without a match: left out; left rows kept with nulls on the right; or also right rows kept,
-    with nulls on the left."""
+    """`left` keeps left rows without a match, with nulls on the right; `outer` also right ones."""
     left: SideSpec
     """The left input."""
     right: SideSpec
     """The right input."""
     select: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """The columns of the result, as SQL expressions; default: every column of both sides."""
+    """The columns of the result, as SQL expressions; default: all of both sides."""
     expectations: JoinSuites = Field(default_factory=JoinSuites)
     """Expectations of your own, per input and of the result."""
 

@@ -69,35 +69,33 @@ class PipelineSpec(Frozen):
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)
-    """Names the table folder, and in Dagster the assets and the partition set."""
+    """Names the folder of the tables, and the assets in Dagster."""
     kind: Annotated[str, AfterValidator(registered)] = FIRST
     """What the pipeline computes."""
     warehouse: str = Field(default="warehouse", min_length=1)
-    """A folder or URI: all tables of the pipeline lie in `<warehouse>/<name>/`."""
+    """A folder or URI: the tables lie in `<warehouse>/<name>/`."""
     register_: Annotated[str | None, AfterValidator(_in_catalog)] = Field(default=None, alias="register")
-    """A name in Spark's catalog, `schema.table` or `catalog.schema.table`, under which a run that writes the result
-    registers it; default: none."""
+    """The name of the result in Spark's catalog, `schema.table` or `catalog.schema.table`."""
     on_bad_record: Literal["quarantine", "fail"] = "quarantine"
-    """What happens to a record that cannot be read: stored in the quarantine, or the stage stops and its batches stay
-    due."""
+    """A record that cannot be read goes to the quarantine, or stops the stage."""
     schema_changes: Literal["evolve", "ignore", "fail"] = "evolve"
-    """What happens when a source sends other fields than before, and when columns are added to a `schema`."""
+    """What happens when a source sends other fields, or a `schema` gets columns."""
     expectations: OwnSuites = Field(default_factory=OwnSuites)
-    """Expectations of your own, per input and of the result."""
+    """Your own, per input and of the result."""
     settings: Settings = Field(default_factory=Settings)
     """Tuning."""
     description: str | None = None
-    """What the result is, for people: Markdown, at the result in Dagster."""
+    """What the result is, as Markdown, for Dagster."""
     descriptions: dict[str, str] = Field(default_factory=dict)
-    """What columns of the result mean; default: what the input says of one that is taken as it is."""
+    """What columns of the result mean; default: that of the input's column."""
     owners: Owners = ()
-    """Who answers for the data, one or a list of e-mail addresses and `team:NAME`; at the assets in Dagster."""
+    """Who answers for the data: e-mail addresses and `team:NAME`, for Dagster."""
     tags: Tags = Field(default_factory=dict)
-    """Tags of the assets in Dagster."""
+    """Of the assets in Dagster."""
     group: GroupName | None = None
-    """The group of the assets in Dagster, its parts separated by `/`; default: `name`."""
+    """Of the assets in Dagster, its parts separated by `/`; default: `name`."""
     meta: Meta = Field(default_factory=dict)
-    """What else is to be known of the result, at its asset in Dagster."""
+    """What else Dagster shows of the result."""
     file: Path = Field(default=Path("pipeline.yaml"), exclude=True)
     texts: tuple[tuple[Path, str], ...] = Field(default=(), exclude=True)
     own_settings: dict[str, Any] = Field(default_factory=dict, exclude=True)

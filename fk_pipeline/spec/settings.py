@@ -70,62 +70,54 @@ class Settings(Frozen):
     """Tuning. Every default is meant to be left alone."""
 
     spark: dict[str, str] = Field(default_factory=dict)
-    """Spark settings, by their Spark names, of a session that the command or Dagster starts. Any of `spark.jars`,
-    `spark.jars.packages` and `spark.driver.extraClassPath` means that you bring Delta yourself."""
+    """Spark's own settings, of sessions that are started here. With `spark.jars`, `spark.jars.packages` or
+    `spark.driver.extraClassPath` you bring Delta yourself."""
     driver_memory: str | None = None
-    """Heap of a local Spark driver, `4g` for example; default: Spark's own."""
+    """Heap of a local Spark driver, `4g`; default: Spark's own."""
     shuffle_partitions: int | None = Field(default=None, ge=1)
     """`spark.sql.shuffle.partitions` of a local session; default: the number of cores."""
     max_batches_per_pass: int = Field(default=200, ge=1)
-    """A range run is cut into passes of at most this many batches."""
+    """A longer range is cut into passes of so many batches."""
     max_line_bytes: int = Field(default=8 * 2**20, ge=1000, le=2**30)
-    """A line of a landing file, or a CSV record, that has more bytes goes to the quarantine: Spark would hold it in
-    memory, several times over."""
+    """A longer line, or CSV record, goes to the quarantine."""
     max_fan_out: int | None = Field(default=None, ge=0)
-    """Left rows that refer to right rows that a batch changes, above which it waits for somebody to agree; null: any
-    number."""
+    """A batch whose right rows touch more left rows waits for somebody to agree."""
     max_quarantined_share: float = Field(default=0.01, ge=0, le=1)
-    """Share of the records that were read, above which a check warns of what is in the quarantine."""
+    """Of the records read: a check warns if more are in the quarantine."""
     max_late_share: float = Field(default=0.1, ge=0, le=1)
-    """Share of the changed keys that came after something newer, above which a check warns."""
+    """Of the changed keys: a check warns if more came after something newer."""
     max_unresolved_holes: int = Field(default=0, ge=0)
-    """Rows with a value that the source did not send and that is not known, above which a check warns."""
+    """A check warns if more rows have a value that was not sent and is not known."""
     data_docs: str | None = None
-    """Folder, relative to the pipeline file, in which full checks in Dagster write the Data Docs; default: nowhere."""
+    """Where full checks in Dagster write the Data Docs, relative to the pipeline file; default: nowhere."""
     report: bool = True
-    """Whether runs in Dagster write the page of the report beside the tables."""
+    """Whether runs in Dagster write the page of the report."""
     automation: Switch = "off"
-    """Whether the sensor and the schedules are on in Dagster from the start. What somebody has switched in the pages
-    stays so."""
+    """Whether sensor and schedules are on in Dagster from the start."""
     sensor_seconds: int = Field(default=15, ge=1)
-    """How often the Dagster sensor looks for new landing files."""
+    """How often the sensor looks for new files."""
     settle_seconds: float = Field(default=0, ge=0)
-    """How long the sensor waits with a new batch that has files of one side only; 0: not at all."""
+    """How long the sensor waits with a new batch that has files of one side only."""
     max_batches_per_run: int = Field(default=1000, ge=1)
-    """A run that the sensor asks for covers at most this many batches."""
+    """A run that the sensor asks for has at most so many batches."""
     retry_seconds: float = Field(default=30, ge=0)
-    """How long the sensor waits after a failed run of a batch; after each further one twice as long, up to an hour."""
+    """How long the sensor waits after a failed run of a batch; each time twice as long, up to an hour."""
     max_failures: int = Field(default=5, ge=1)
-    """A batch that failed this often in a row is left alone by the sensor until somebody runs it."""
+    """The sensor leaves a batch alone that failed so often in a row."""
     freshness: Annotated[Freshness, BeforeValidator(_as_error)] | None = None
-    """How long ago the newest batch may have landed, and have been run, before Dagster calls inputs and result stale:
-    `1 day`, or `warn_after` and `error_after`."""
+    """How old the newest batch may be before Dagster calls inputs and result stale: `1 day`."""
     full_checks_cron: str = "0 2 * * *"
-    """When the schedule of the full checks fires, in UTC."""
+    """When Dagster's schedule of full checks fires, in UTC."""
     maintenance_cron: str = "0 4 * * 0"
-    """When the schedule of the maintenance fires, in UTC."""
+    """When Dagster's schedule of maintenance fires, in UTC."""
     retention_hours: float = Field(default=168, ge=0)
-    """Maintenance removes files that no version of so many hours ago needs: changes and time travel go as far back, and
-    so does what a run that goes on may still read. Leave it at hours."""
+    """Maintenance removes files that only older versions need: time travel goes as far back."""
     fold_after_hours: float | None = Field(default=None, ge=0)
-    """Maintenance folds batches that were done so many hours ago, 720 for example: of their versions the changelogs
-    keep the last per key, and what they answered is removed. A folded batch can no longer be restated or withdrawn."""
+    """Maintenance folds batches that were done so many hours ago, 720 for example."""
     tombstone_retention: float | None = Field(default=None, ge=0)
-    """Hours after which maintenance forgets a deleted key, 2160 for example, once its batches are folded; null: never.
-    What lands later and is older than the delete brings the key back."""
+    """Maintenance forgets keys that were deleted so many hours ago, 2160 for example."""
     strategy: Strategy | dict[StageName, Strategy] = "auto"
-    """How stages change their tables: `incremental` looks rows up and puts them in place, `full` writes tables anew,
-    `auto` chooses by cost. One word for all stages, or one per stage."""
+    """How stages change their tables, all or each by name: rows by their keys, the whole table, or by cost."""
 
     def strategy_of(self, stage: str) -> Strategy:
         """Returns the strategy by which a stage changes its tables."""

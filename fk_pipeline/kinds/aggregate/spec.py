@@ -31,16 +31,13 @@ class TimeWindow(Frozen):
     """The windows of time in which rows count."""
 
     time: str = Field(min_length=1)
-    """When a row happened: a SQL expression over the columns of the input (TIMESTAMP, or BIGINT in milliseconds). A row
-    without a time, or with one that lies too far from 1970, goes to the quarantine."""
+    """SQL (TIMESTAMP, or BIGINT in milliseconds): when a row happened. Null, or too far from 1970: quarantine."""
     size: Span
     """How long a window is."""
     every: Span | None = None
-    """How far apart the starts of two windows are, at most `size`; default: `size`, so that a row counts in one
-    window."""
+    """How far apart two windows start, at most `size`; default: `size`."""
     zone: Zone = UTC_ZONE
-    """The time zone in which windows of whole days begin at midnight, as `Europe/Berlin`: such a day has 23 or 25 hours
-    when the clocks change. Times must be TIMESTAMP."""
+    """Where windows of whole days begin at midnight, `Europe/Berlin`. Times must be TIMESTAMP."""
 
     @property
     def step(self) -> str:
@@ -85,19 +82,16 @@ class AggregateSpec(OverTables, PipelineSpec):
     input: SideSpec
     """The input."""
     group_by: Strings = ()
-    """What the rows of a group have in common: a SQL expression over the columns of the input, or a list; an expression
-    that is no column needs a name. Null is a group, as in SQL; default: none, which needs a window."""
+    """SQL: the values that a group has in common, null too. What is no column needs a name; default: none, which needs
+    a window."""
     window: TimeWindow | None = None
-    """The windows of time in which rows count; default: a row counts in its group, whenever it happened."""
+    """The windows of time in which rows count."""
     aggregates: tuple[str, ...] = Field(min_length=1)
-    """Expressions over Spark's aggregate functions, each with a name: `count(*) AS n`. Functions whose value depends on
-    the order of the rows are refused."""
+    """Spark's aggregate functions, each with a name: `count(*) AS n`. None may depend on the order of rows."""
     having: str | None = None
-    """A SQL expression over the columns of the result: only groups on which it is true are in the result; default: all
-    groups that have rows."""
+    """SQL: groups on which it is not true are left out."""
     select: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """The columns of the result, as SQL expressions over groups, `window_start`, `window_end` and aggregates; default:
-    all of these."""
+    """The columns of the result, as SQL over groups, `window_start`, `window_end` and aggregates; default: all."""
     expectations: AggregateSuites = Field(default_factory=AggregateSuites)
     """Expectations of your own, per input and of the result."""
 

@@ -37,17 +37,14 @@ class ForeignKeySpec(JoinSpec):
     left: LeftSpec
     """The left input."""
     result_key: Literal["both"] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """What identifies a row of the result; `both`: left key and right key, so that another foreign key is a delete and
-    an insert; or SQL expressions over the columns of both keys, each with a name, whose values must be unique; default:
-    the left key, and in an outer join the right key of a row without a left row."""
+    """What identifies a row of the result: `both` keys, or named SQL over the columns of both; default: the left
+    key."""
     as_of: str | None = None
-    """Which version of its right row a left row sees: `batch`, the right table as the batches up to its own left it; or
-    a SQL expression over the left columns (TIMESTAMP or BIGINT), the version that held at this time; default: the
-    latest. Goes with `inner` and `left`."""
+    """Which version of its right row a left row sees: `batch`, that of its batch; or SQL over the left columns
+    (TIMESTAMP or BIGINT), that of this time. Not with `outer`; default: the latest."""
     history: Length | None = None
-    """How far versions of right rows go back, with `as_of` an expression: `90 days`, or with a BIGINT a whole number.
-    Maintenance closes the time up to so long before the newest version: versions that had ended by then answer no left
-    row any more, and what asks for them is counted as `expired`; default: all versions answer for ever."""
+    """How far back versions of right rows answer, with `as_of` an expression: `90 days`, with a BIGINT a whole number;
+    default: for ever."""
 
     @property
     def as_of_batch(self) -> bool:

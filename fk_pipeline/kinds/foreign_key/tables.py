@@ -67,51 +67,47 @@ _MEANING = {
     s.BATCH: "the batch",
     s.GENERATION: "how often the batch was read from other files than before; 0 at first",
     s.SEQUENCE: "where the version stands in the source's order",
-    s.OP: "operation: `c`, `u`, `r`, `d`, for plain rows also `i`; of a truncate `t`",
+    s.OP: "`c`, `u`, `r`, `d`, of plain rows also `i`; of a truncate `t`",
     s.DELETED: "the event is a tombstone",
     s.HASH: "of the selected columns; null for a tombstone",
-    s.EVENTS: "events of the key in the batch, this one included",
-    s.FILE: "the landing file that it came from",
-    s.HOLES: "the columns that the source did not send, each with the sequence and the batch that its value is from, "
-    'as JSON: `[{"column": "notes", "sequence": {...}, "batch": 3}]`; without these no value is known; '
-    "with `where_fails`: `where` fails on the row that was filled",
-    s.OLD_KEY: "of a row with unavailable values: the key that it had when the batch began, if its primary key changed "
-    "there, and the sequence of that change, as JSON",
+    s.EVENTS: "events of the key in the batch",
+    s.FILE: "the landing file",
+    s.HOLES: "as JSON, the columns that were not sent, each with sequence and batch of its value, if one is known: "
+    '`[{"column": "notes", "sequence": {...}, "batch": 3}]`; `where_fails`: `where` fails on the filled row',
+    s.OLD_KEY: "as JSON, of such a row whose key changed in the batch: the key before, and the change's sequence",
     s.VALID_FROM: "since when the version holds: with `as_of: batch` its batch",
     AS_OF: "the time whose version of the right row the left row sees: with `as_of: batch` its batch; null: none",
     s.OWNER: "the batch that brought the current version; null if no version is left",
-    s.APPLIED_IN: "the batch whose processing last changed the content; the responses are due there",
-    s.SEEN_BEFORE: "a version of the key had been applied before the last propagated change",
+    s.APPLIED_IN: "the batch that last changed the content, and gets the responses",
+    s.SEEN_BEFORE: "the key was there before the last propagated change",
     INSTRUCTION: "what the subscription asked for (KIP-213)",
     s.CAUSE: "`left`: the subscription asked; `right`: the right row changed",
     s.LEFT_HASH: "of the left row; null: deleted",
     s.RIGHT_HASH: "of the right row; null: there is none",
-    VERDICT: "what the resolver made of the response",
     s.CHANGED_AT: "when the row was last written",
-    s.SIDE: "`left` or `right`: the side that the line came in on; `join`: a pair of rows",
+    s.SIDE: "the input; `join`: a pair of rows",
     s.LINE: "the line, from 1; null for a pair",
     s.REASON: "why it could not be used; without the values of sensitive columns",
-    s.RAW: "the line as it is, sensitive values too, or as it was corrected; of a Parquet file the row as JSON; for a "
-    'pair `{"left", "right"}` as JSON',
+    s.RAW: "the line as it is, sensitive values too, or as it was corrected; as JSON a row of a Parquet file, and a "
+    'pair: `{"left", "right"}`',
 }
 _MEANING_IN = {
     (LEFT_CHANGELOG, s.HASH): "of the whole row; null for a tombstone",
-    (RIGHT_CHANGELOG, s.HASH): "of the whole row; null for a tombstone",
     (RIGHT_TABLE, s.GENERATION): "of the owner's changelog partition when it was read",
     (SUBSCRIPTION_STORE, s.GENERATION): "of the owner's changelog partition when it was read",
     (SUBSCRIPTION_STORE, s.HASH): "of the foreign key and the selected left columns; null for a tombstone",
     (SUBSCRIPTION_STORE, INSTRUCTION): "of the last propagated change (KIP-213); null: no message",
     (RESPONSES, s.BATCH): "the batch that the response is due to",
     (RESPONSES, INSTRUCTION): "of the subscription (KIP-213); null for cause `right`",
-    (RESPONSES, s.LEFT_HASH): "of the left row that the response is about; null: deleted",
-    (RESPONSES, s.RIGHT_HASH): "of the right row that the response is about; null: there is none",
+    (RESPONSES, s.LEFT_HASH): "of the left row; null: deleted",
+    (RESPONSES, s.RIGHT_HASH): "of the right row; null: there is none",
     (RESPONSES, s.OWNER): "the batch that brought the left row, when the response was made",
     (RESOLVED_JOIN, s.BATCH): "the batch of the last change; after a range run, one of its batches",
-    (RESOLVED_JOIN, s.LEFT_HASH): "of the left row that it was made of; null without one",
-    (RESOLVED_JOIN, s.RIGHT_HASH): "of the right row that it was made of; null without a match",
+    (RESOLVED_JOIN, s.LEFT_HASH): "of its left row; null without one",
+    (RESOLVED_JOIN, s.RIGHT_HASH): "of its right row; null without a match",
     (QUARANTINE, s.FILE): "the file; null for a pair",
 }
-"""Per table and column, a meaning more exact than that in `_MEANING`. A verdict has the columns of its response."""
+"""Per table and column, a meaning more exact than that in `_MEANING`."""
 
 _COMPONENTS = {
     pk(""): "component of the left row's key",
@@ -393,6 +389,6 @@ def resolved_join(
 
 def meaning(column: str, table: str) -> str | None:
     """Returns a short meaning of a column that the engine adds to a table; None for any other column."""
-    exact = _MEANING_IN.get((RESPONSES if table == VERDICTS else table, column))
+    exact = _MEANING_IN.get((table, column))
     component = next((text for prefix, text in _COMPONENTS.items() if column.startswith(prefix)), None)
     return exact or _MEANING.get(column, component)

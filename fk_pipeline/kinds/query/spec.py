@@ -35,17 +35,14 @@ class QuerySpec(PipelineSpec):
     """One query that is kept up to date, as its pipeline file describes it."""
 
     inputs: dict[str, SideSpec] = Field(min_length=1)
-    """The tables that the query reads, by the names that it has for them: the result of another pipeline (`pipeline`),
-    a Delta table where it lies (`table`, with its `key`), files that land (`path`, `format`, `schema`, `key` and so
-    on), or a clock (`clock`, `zone`)."""
+    """The tables of the query, by their names in it."""
     query: str = Field(min_length=1)
     """One SELECT in Spark's dialect."""
     refresh: Literal["auto", "incremental", "full"] = "auto"
-    """How a refresh computes: what changed, or the whole where nothing tells what changed or that should be quicker
-    (`auto`); only what changed, and refused where nothing tells it, but for the first time (`incremental`); always the
-    whole (`full`)."""
+    """`auto`: what changed, or the whole where nothing tells that or it should be quicker; `incremental`: what changed,
+    else refused, but for the first time; `full`: the whole."""
     key: Strings = ()
-    """The columns of the result, one or a list, that identify a row: what reads the result needs them."""
+    """The columns of the result that identify a row: what reads it needs them."""
     expectations: QuerySuites = Field(default_factory=QuerySuites)
     """Expectations of your own, of the result."""
 

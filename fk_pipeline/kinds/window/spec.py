@@ -35,11 +35,9 @@ class WindowSide(SideSpec):
     """One input of a windowed join: also the values that a pair shares, and the time of a row."""
 
     on: StringList
-    """What the rows of a pair have in common: a SQL expression over the columns of the side, or a list; one whose value
-    is null matches nothing."""
+    """SQL: the values that a pair has in common. Null matches nothing."""
     time: str = Field(min_length=1)
-    """When a row happened: a SQL expression over the columns of the side (TIMESTAMP, or BIGINT in milliseconds). A row
-    without a time, or with one that lies too far from 1970, goes to the quarantine."""
+    """SQL (TIMESTAMP, or BIGINT in milliseconds): when a row happened. Null, or too far from 1970: quarantine."""
 
     @model_validator(mode="after")
     def _expressions_are_sql(self) -> WindowSide:
@@ -53,9 +51,9 @@ class WithinSpec(Frozen):
     """How far the times of a pair may lie apart; both ends belong to it."""
 
     before: SignedSpan = "0 seconds"
-    """How much earlier than the left row the right row may have happened; `-5 minutes`: it must be so much later."""
+    """How much earlier than the left row the right one may be; `-5 minutes`: must be so much later."""
     after: SignedSpan = "0 seconds"
-    """How much later than the left row the right row may have happened; `-5 minutes`: it must be so much earlier."""
+    """How much later; `-5 minutes`: must be so much earlier."""
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> WithinSpec:
@@ -68,9 +66,7 @@ class WindowSettings(Settings):
     """Tuning. Every default is meant to be left alone."""
 
     optimize: StringList = ("all",)
-    """Which of Kafka's rules apply: `all`, `none`, or a list of `single.store.self.join` (a stream that is joined to
-    itself has one changelog and one store), `reuse.ktable.source.topics` and `merge.repartition.topics`. The result is
-    the same with and without."""
+    """Which of Kafka's rules apply: `all`, `none`, or a list. The result is the same."""
 
     @model_validator(mode="after")
     def _rules_are_known(self) -> WindowSettings:
@@ -97,15 +93,12 @@ class WindowSpec(OverTables, JoinSpec):
     within: WithinSpec
     """Which rows with equal values of `on` are a pair: `left.time - before <= right.time <= left.time + after`."""
     grace: Span = "0 seconds"
-    """How much longer than its window a row waits for a match before it stands alone."""
+    """How much longer than its window a row waits for a match."""
     unmatched: Literal["when_closed", "at_once"] = "when_closed"
-    """When a row without a match stands alone in a left or outer join: when the clock, the greatest time of all rows,
-    has passed the end of its window and `grace`; or at once. A match that comes later takes it back."""
+    """When a row without a match stands alone: when the clock, the greatest time of all rows, has passed its window and
+    `grace`; or at once."""
     retention: Span | None = None
-    """How far back events go, with `settings.fold_after_hours`. Maintenance moves a horizon to so long before the
-    newest event, or before now if that is in the future. What lands later and happened before the horizon is counted as
-    `expired` and goes nowhere; events that are so old leave the states, and what the result has of them stays. Both
-    sides must have events; default: all stay."""
+    """How far back events go, with `settings.fold_after_hours`; both sides must have events; default: all stay."""
     settings: WindowSettings = Field(default_factory=WindowSettings)
     """Tuning."""
 
