@@ -17,6 +17,9 @@ COMMON = ("format_", "debug")
 PIPELINE = "PIPELINE.yaml"
 """The argument that most commands have: it needs no line."""
 
+SERVERS = ("home",)
+"""Options of `up` that the other commands for servers have too: they are told there."""
+
 
 def blocks() -> dict[str, str]:
     """The usage of each command with a table of its arguments and options, by the names of their blocks."""
@@ -34,7 +37,7 @@ def _of_command(name: str, command: Any) -> str:
     usage = " ".join(["fk-pipeline", name, *map(_usage, own)])
     told = re.sub(r"(?<!\w)'([^']+)'", r"`\1`", first_paragraph(command.callback.__doc__))
     parts = [f"```\n{_wrapped(usage)}\n```", told]
-    rows = [one for one in own if one.metavar != PIPELINE]
+    rows = [one for one in own if one.metavar != PIPELINE and (name == "up" or one.name not in SERVERS)]
     return "\n\n".join([*parts, _options(rows)] if rows else parts)
 
 

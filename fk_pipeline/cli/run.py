@@ -33,12 +33,10 @@ def run(
     stages: Annotated[
         str | None,
         typer.Option(
-            metavar="STAGES", help="only these, comma-separated; default: all five", autocompletion=completion.stages
+            metavar="STAGES", help="only these, comma-separated; default: all", autocompletion=completion.stages
         ),
     ] = None,
-    check: Annotated[
-        bool, typer.Option("--check", help="check every pass with Great Expectations before what comes after it runs")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="check every pass before what comes after it runs")] = False,
     waive: Annotated[
         str | None, typer.Option(metavar="REASON", help="go on with batches that failed a check; it is recorded")
     ] = None,

@@ -40,7 +40,7 @@ def doctor(
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Checks Python, Java, Spark, the Delta JARs, versions and access; every failed line carries its fix."""
+    """Checks Python, Java, Spark, the Delta JARs, versions, access, space and memory; a failed line carries its fix."""
     from fk_pipeline.cli.doctor import check_pipeline
     from fk_pipeline.environment.doctor import check_environment
     from fk_pipeline.spec import load_spec
