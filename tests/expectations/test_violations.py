@@ -93,7 +93,7 @@ def test_half_a_right_batch_is_pending_too(own: Pipeline) -> None:
     own.run("3", ["responses"])
     assert red(scan(own)) == {}
     assert pending(own, ANSWERS) == {}
-    assert pending(own, RESULT)["every_response_has_its_verdict"] == 8
+    assert pending(own, RESULT)["no_stale_row"] == 8
 
 
 @pytest.mark.slow
