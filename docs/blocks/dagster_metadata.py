@@ -6,6 +6,7 @@ The keys are those of made-up runs; a key without a meaning is an error, and so 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -32,28 +33,40 @@ def blocks() -> dict[str, str]:
     """The metadata keys, by the names of their blocks."""
     return {
         "metadata: numbers": _numbers(),
-        "metadata: materialisations": _known(shown.OF_BATCH, _of_batches()),
-        "metadata: figures": _known(shown.OF_FIGURES, _of_figures(), "figure"),
-        "metadata: current": table(["key", "meaning"], [[code(k), m] for k, m in current.OF_CURRENT.items()]),
-        "metadata: landings": table(["key", "meaning"], [[code(k), m] for k, m in shown.OF_LANDING.items()]),
-        "metadata: definitions": _known(shown.OF_DEFINITION, _of_definitions()),
-        "metadata: checks": _known(checks.METADATA, _of_checks()),
+        "metadata": table(
+            ["of", "keys"],
+            [
+                ["a materialisation", _known(shown.OF_BATCH, _of_batches())],
+                ["its table `figures`", _known(shown.OF_FIGURES, _of_figures())],
+                ["an observation of the result, after each run", _lines(current.OF_CURRENT)],
+                ["an observation of what landed", _lines(shown.OF_LANDING)],
+                ["the definition of an asset", _known(shown.OF_DEFINITION, _of_definitions())],
+                ["the result of a check", _known(checks.METADATA, _of_checks())],
+            ],
+        ),
     }
 
 
 def _numbers() -> str:
     """The numbers of each stage, with the counts that they are the sums of."""
-    rows = []
-    for stage in SPEC.definition.stages:
-        for name, counts in stage.counts.items():
-            rows.append([code(stage.name), code(name), " + ".join(map(code, counts))])
-    return table(["stage", "number", "counts"], rows)
+    return table(
+        ["stage", "numbers"],
+        [[code(stage.name), ", ".join(starmap(_number, stage.counts.items()))] for stage in SPEC.definition.stages],
+    )
 
 
-def _known(meanings: Mapping[str, str], keys: Iterable[str], what: str = "key") -> str:
+def _number(name: str, counts: Iterable[str]) -> str:
+    return code(name) if [name] == list(counts) else f"{code(name)} ({' + '.join(map(code, counts))})"
+
+
+def _known(meanings: Mapping[str, str], keys: Iterable[str]) -> str:
     if set(meanings) != set(keys):
         raise LookupError(f"keys without a meaning, or meanings without a key: {set(meanings) ^ set(keys)}")
-    return table([what, "meaning"], [[code(key), meaning] for key, meaning in meanings.items()])
+    return _lines(meanings)
+
+
+def _lines(meanings: Mapping[str, str]) -> str:
+    return "<br>".join(f"{code(key)}: {meaning}" for key, meaning in meanings.items())
 
 
 def _main_tables() -> dict[Stage, schemas.Table]:

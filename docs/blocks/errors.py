@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from blocks.markdown import cell, code, first_paragraph, table
+from blocks.markdown import code, table
 
 from fk_pipeline import errors
 
@@ -13,8 +13,8 @@ def blocks() -> dict[str, str]:
     """The table of all types, by the name of its block."""
     return {
         "errors": table(
-            ["type", "exit status", "what it says"],
-            [[f"[{code(one.__name__)}](#{one.__name__.lower()})", str(one.exit_code), _told(one)] for one in types()],
+            ["exit status", "types"],
+            [[str(status), ", ".join(map(_linked, names))] for status, names in _by_status().items()],
         )
     }
 
@@ -25,5 +25,12 @@ def types() -> list[type[errors.FkPipelineError]]:
     return [one for one in vars(errors).values() if inspect.isclass(one) and issubclass(one, base) and one is not base]
 
 
-def _told(one: type[errors.FkPipelineError]) -> str:
-    return cell(first_paragraph(one.__doc__ or ""))
+def _by_status() -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for one in types():
+        found.setdefault(one.exit_code, []).append(one.__name__)
+    return dict(sorted(found.items()))
+
+
+def _linked(name: str) -> str:
+    return f"[{code(name)}](#{name.lower()})"

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from blocks.markdown import code, table
+from collections.abc import Iterable
+
+from blocks.markdown import code
 
 from fk_pipeline.kinds.foreign_key.rules.suites import SUITES
+from fk_pipeline.rules.suites import Expectation, Remedy
+
+_OF_THE_CHANGELOG = "changelog_"
+"""The prefix of the rules of the right changelog: the suite of the left one has them without it."""
 
 
 def blocks() -> dict[str, str]:
-    """The suite of each stage, by the names of their blocks."""
-    return {
-        f"suite: {stage}": table(
-            ["expectation", "severity", "mended by", "depth", "what it asks for"],
-            [
-                [
-                    code(one.name),
-                    one.severity,
-                    one.remedy,
-                    "both" if len(one.depths) == 2 else one.depths[0],
-                    one.description
-                    + (f" Bound: `{one.threshold}`." if one.threshold else "")
-                    + (f" ({one.only})" if one.only else ""),
-                ]
-                for one in suite
-            ],
-        )
-        for stage, suite in SUITES.items()
-    }
+    """The suites of all stages, by the name of their block."""
+    return {"suites": "\n\n".join(f"### {stage}\n\n{_listed(suite)}" for stage, suite in SUITES.items())}
+
+
+def _listed(suite: Iterable[Expectation]) -> str:
+    shown = [one for one in suite if not one.name.startswith(_OF_THE_CHANGELOG)]
+    remedies = [one.remedy for one in shown]
+    usual = max(remedies, key=remedies.count)
+    return "\n".join([f"Mended by a {usual}:\n", *(f"* {code(one.name)}: {_asked(one, usual)}" for one in shown)])
+
+
+def _asked(one: Expectation, usual: Remedy) -> str:
+    """What it asks for, and what is not so of all: severity, remedy, bound, depth, the pipelines that have it."""
+    notes = [
+        *([one.severity] if one.severity != "critical" else []),
+        *([one.remedy] if one.remedy != usual else []),
+        *([code(one.threshold)] if one.threshold else []),
+        *(f"only {depth}" for depth in one.depths if len(one.depths) == 1),
+        *([one.only] if one.only else []),
+    ]
+    return f"{one.description} ({', '.join(notes)})" if notes else one.description

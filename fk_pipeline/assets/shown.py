@@ -47,44 +47,42 @@ FIGURES = "figures"
 """The name of the table of what is no plot: Dagster makes a plot of every number that is metadata of its own."""
 
 OF_BATCH = {
-    "NUMBER": "the first number of the stage in the table above, under its name",
-    "dagster/partition_row_count": "rows of the batch in the changelog; only of stages that read landing files",
-    FIGURES: "all else that the run counted and measured, a row per figure; see below",
-    "path": "of the main table of the stage",
-    "report": "of the page of the [report](../how-to/report.md#the-page-in-dagster), which every run of the last stage "
-    "writes anew; not with `report: false` in the settings",
-    "note": "only if a later run did the same work again: its run id; or that no run has succeeded",
-    "dagster/column_lineage": "for each column the columns of other assets that its values come from",
+    "NUMBER": "the first of the stage above",
+    "dagster/partition_row_count": "rows of the batch in the changelog",
+    FIGURES: "see below",
+    "path": "of the main table",
+    "report": "path of the [report](../how-to/report.md#the-page-in-dagster)",
+    "note": "of a later run of the same work; or that none has succeeded",
+    "dagster/column_lineage": "per column the columns that it comes from",
 }
 """The metadata of a materialisation, per name its meaning. `docs/reference/dagster.md` shows it."""
 
 OF_FIGURES = {
-    "NUMBER": "every other number of the stage in the table above",
-    "COUNT": "every count of the batch that is in no row yet, as the command prints it",
-    "files": "landing files of the batch, or versions of tables, that the stage read; only of stages that read any",
-    "seconds": "of the whole run, all its batches together",
+    "NUMBER": "the others of the stage above",
+    "COUNT": "every other count",
+    "files": "that the stage read",
+    "seconds": "of the whole run",
     "batches of the run": "the range",
-    "run id": "as in the ledger and in the Delta history",
-    "Delta version of TABLE": "of every table that the run wrote",
+    "run id": "as in ledger and Delta history",
+    "Delta version of TABLE": "of every written table",
     "strategy": "`incremental` or `full`, and why",
 }
 """The rows of the table of figures of a materialisation, per name its meaning."""
 
 OF_LANDING = {
-    "files": "number of files, or of versions of a Delta table",
+    "files": "their number, or that of versions",
     FIGURES: "`bytes`: their size",
-    "first files": "up to 20 of them, in the order in which they are read",
-    "batches of PIPELINE": "only of what reads the result of another pipeline: those of its batches whose runs wrote "
-    "the versions, as far as the log of the table has them",
-    "note": "only of a batch that was withdrawn",
+    "first files": "up to 20, in their order",
+    "batches of PIPELINE": "that wrote the result that is read",
+    "note": "that it was withdrawn",
 }
 """The metadata of an observation of what landed, per name its meaning."""
 
 OF_DEFINITION = {
-    "dagster/column_schema": "the columns of the main table: type, meaning, and the tag `sensitive`",
+    "dagster/column_schema": "type, meaning, and the tag `sensitive`",
     "dagster/table_name": "`<pipeline>.<table>`",
-    "dagster/uri": "of the folder of the main table",
-    "path": "of the main table",
+    "dagster/uri": "of its folder",
+    "path": "of its folder",
     "pipeline file": "its path",
     "dagster/column_lineage": "as above",
 }

@@ -38,16 +38,16 @@ from fk_pipeline.spec.edited import with_known_types
 from fk_pipeline.store.ledger import Ledger
 
 METADATA = {
-    "rows": "rows of the stage's main table that were looked at",
+    "rows": "that were looked at",
     "violations": "rows that break the expectation",
-    "share": "in place of `violations`: the share that a warning about a share is of",
-    "pending": "rows that break it and that work still due may change; they are not counted above",
+    "share": "in place of `violations`",
+    "pending": "rows that break it, and that due work may change",
     "depth": "`batch` or `full`",
-    "batches": "the range that was looked at, or `all`",
-    "seconds": "of the check of the whole stage",
-    "sample": "only of a failed one: up to 20 rows with `key`, `found`, `expected` and `batch`",
-    "fix": "only of a failed one: the command that mends it, or what to do",
-    "data docs": "only with `settings.data_docs`, of full checks: the first page",
+    "batches": "the range, or `all`",
+    "seconds": "of the whole stage",
+    "sample": "up to 20 rows with `key`, `found`, `expected` and `batch`, if it failed",
+    "fix": "what mends it, if it failed",
+    "data docs": "the first page, with `settings.data_docs`",
 }
 """The metadata of a check result, by name. `docs/reference/dagster.md` shows it."""
 

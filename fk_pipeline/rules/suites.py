@@ -52,7 +52,7 @@ class Expectation:
 
     Attributes:
         name: unique within its stage.
-        description: one or two sentences: the rule, and the consequence of a violation.
+        description: one or two sentences: the rule, and what a violation means if that is not plain.
         severity: a critical failure stops the stages downstream.
         remedy: the remedy for a failure.
         depths: the depths at which it can be evaluated.
@@ -87,7 +87,7 @@ def of_log(rows: str, prefix: str = "") -> tuple[Expectation, ...]:
     return (
         Expectation(
             f"{prefix}one_row_per_key_and_batch",
-            "A changelog has one row per key and batch, the last event. With two, the winner would be left to chance.",
+            "A changelog has one row per key and batch: of two, chance would choose.",
             remedy=Remedy.RUN,
         ),
         Expectation(
@@ -97,13 +97,12 @@ def of_log(rows: str, prefix: str = "") -> tuple[Expectation, ...]:
         ),
         Expectation(
             f"{prefix}sequence_is_present",
-            "Every changelog row says where it stands in the source's order. Without, the last writer is unknown.",
+            "Every changelog row has its place in the source's order.",
             remedy=Remedy.RUN,
         ),
         Expectation(
             f"{prefix}hash_is_that_of_the_row",
-            f"The hash of a {rows} row, computed anew from the whole row, is the stored one. Otherwise a value of the "
-            "row was changed after it was read.",
+            f"The hash of a {rows} row is that of its values: none was changed after it was read.",
             remedy=Remedy.RUN,
         ),
         Expectation(
@@ -113,12 +112,12 @@ def of_log(rows: str, prefix: str = "") -> tuple[Expectation, ...]:
         ),
         Expectation(
             f"{prefix}rows_are_those_counted",
-            "A batch has as many rows as its last run counted. With fewer, changes were lost after they were read.",
+            "A batch has as many rows as its last run counted.",
             remedy=Remedy.RUN,
         ),
         Expectation(
             f"{prefix}{HOLES}",
-            "No row lacks a value that the source did not send. It is null as long as no older version has it.",
+            "No row lacks a value that the source left out.",
             severity="warning",
             remedy=Remedy.SOURCE,
             threshold="max_unresolved_holes",
@@ -126,15 +125,14 @@ def of_log(rows: str, prefix: str = "") -> tuple[Expectation, ...]:
         ),
         Expectation(
             f"{prefix}{SENT}",
-            "No row lacks a column that the rows of older batches have, or that no row ever had. It is null: the "
-            "source renamed or dropped it, or the schema has another name.",
+            "No row lacks a column that older batches have, or that no row ever had: source or schema renamed it.",
             severity="warning",
             remedy=Remedy.SOURCE,
             advice="let the source send the column under the name of the schema, or take it out of the schema",
         ),
         Expectation(
             f"{prefix}quarantined_share_is_low",
-            "Few of the records that were read are in the quarantine. Many mean that the feed or the schema changed.",
+            "Few records are in the quarantine. Many mean another feed or schema.",
             severity="warning",
             remedy=Remedy.SOURCE,
             threshold="max_quarantined_share",
@@ -146,20 +144,19 @@ def of_log(rows: str, prefix: str = "") -> tuple[Expectation, ...]:
 def of_state(one_row: str, what: str) -> tuple[Expectation, ...]:
     """Returns the expectations of a state; `one_row` names the first, `what` is a word for its rows and keys."""
     return (
-        Expectation(one_row, f"Every {what} key has one row. Two would get two responses."),
+        Expectation(one_row, f"Every {what} key has one row."),
         Expectation(
             "owner_has_its_row",
-            "The batch that a row says it comes from holds a row with its key, or a truncate.",
+            "The batch that a row comes from has a row with its key, or a truncate.",
         ),
         Expectation(
             "version_is_the_last",
-            f"A {what} row is the version of the last writer, by the source's sequence. An older one is a change that "
-            "was lost, or a deleted row that came back.",
+            f"A {what} row is the last writer's version: no change is lost, no deleted row is back.",
         ),
         Expectation("no_missing_row", f"Every {what} key of the changelog has a row."),
         Expectation(
             "late_share_is_low",
-            "Few changes came after something newer. Many mean that the feed is out of order.",
+            "Few changes came after something newer. Many mean a feed out of order.",
             severity="warning",
             remedy=Remedy.SOURCE,
             threshold="max_late_share",

@@ -142,17 +142,17 @@ class OwnExpectation(Frozen):
     """An expectation of the user's, as Great Expectations writes it down: `type`, `kwargs`, `severity`, `meta`."""
 
     type: str = Field(pattern=r"^expect_[a-z0-9_]+$")
-    """The expectation, as Great Expectations calls it."""
+    """As Great Expectations calls it."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Its arguments."""
     severity: Literal["critical", "warning", "info"] = "critical"
-    """Whether it stops what comes after it (`critical`) or is told only."""
+    """Only a `critical` one stops what comes after it."""
     name: str = Field(default="", pattern=r"^[A-Za-z0-9_]*$")
     """Of its check; default: `own_`, its type without `expect_`, and its columns."""
     description: str | None = None
-    """What the check says it asks for; default: its type."""
+    """Of its check; default: its type."""
     meta: dict[str, Any] = Field(default_factory=dict)
-    """Notes of yours, handed on to Great Expectations."""
+    """Handed on to Great Expectations."""
 
     @property
     def columns(self) -> list[str]:

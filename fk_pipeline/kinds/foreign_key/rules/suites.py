@@ -11,12 +11,11 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         *of_state("one_row_per_right_key", "right"),
         Expectation(
             "hash_is_that_of_the_row",
-            "The hash of a right row, computed anew from the row, is the stored one. Otherwise its subscribers "
-            "are not told of the next change, or told of none.",
+            "The hash of a right row is that of its values.",
         ),
         Expectation(
             "row_is_that_of_the_changelog",
-            "A right row has the values of the changelog row that it comes from, and is deleted where that is.",
+            "A right row has the values of its changelog row, and is deleted where that is.",
         ),
         Expectation("no_payload_in_a_tombstone", "A deleted right row has no values."),
         *of_log("right", "changelog_"),
@@ -25,57 +24,54 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         *of_state("one_row_per_left_key", "left"),
         Expectation(
             "hash_is_that_of_the_changelog_row",
-            "Hash consistency: the hash of a subscription is that of the left row that it points to, computed anew. "
-            "Otherwise its responses are about a row that nobody can read.",
+            "The hash of a subscription is that of its left row.",
         ),
         Expectation(
             "foreign_key_is_that_of_the_changelog_row",
-            "A subscription is to the right key that its left row refers to. Otherwise it hears of the changes of "
-            "another row.",
+            "A subscription is to the right key of its left row.",
         ),
         Expectation(
             "instruction_is_that_of_the_change",
-            "A subscription asks for the response that its change calls for. Otherwise a row that has to go may stay.",
+            "A subscription asks for the response that its change needs.",
         ),
         Expectation(
             "subscribers_are_indexed",
-            "The index of a large store knows every subscription. One that it does not know hears of no right change.",
+            "The index of a large store has every subscription.",
             depths=(Depth.FULL,),
         ),
     ),
     Stage.RESPONSES: (
         Expectation(
             "one_answer_per_key_and_cause",
-            "A batch responds to a left key at most once for its own change and once for that of its right row.",
+            "A batch responds to a left key once per change of either row.",
             remedy=Remedy.RUN,
         ),
         Expectation(
             "rows_are_those_counted",
-            "A batch has as many responses as its last run counted. With fewer, responses were lost.",
+            "A batch has as many responses as its last run counted.",
             remedy=Remedy.RUN,
         ),
         Expectation(
             "no_missing_answer",
-            "Every response that was due by the tables as the stage read them is there.",
+            "Every response that was due is there.",
             remedy=Remedy.RUN,
             depths=(Depth.BATCH,),
         ),
         Expectation(
             "no_unexpected_answer",
-            "No response is there that was not due by the tables as the stage read them.",
+            "No response is there that was not due.",
             remedy=Remedy.RUN,
             depths=(Depth.BATCH,),
         ),
         Expectation(
             "answer_is_about_the_rows_read",
-            "A response carries the hashes of both rows as the stage read them, and the instruction that asks for it.",
+            "A response has the hashes of both rows as they were read, and its instruction.",
             remedy=Remedy.RUN,
             depths=(Depth.BATCH,),
         ),
         Expectation(
             "every_current_pair_has_a_response",
-            "Every left row and the right row that it refers to have been propagated to the resolver as they are now. "
-            "A pair that was not is missing in the result, or stale there.",
+            "Every current pair of a left row and its right row has a response.",
             remedy=Remedy.RUN,
             depths=(Depth.FULL,),
         ),
@@ -83,7 +79,7 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
     Stage.RESOLVED_JOIN: (
         Expectation(
             "one_row_per_left_key",
-            "A left row refers to one right row, so the join has at most one row per left key.",
+            "The join has at most one row per left key.",
         ),
         Expectation(
             "no_stale_row",
@@ -94,31 +90,31 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         Expectation("no_row_for_a_deleted_key", "A left row that was deleted, or never seen, has no row."),
         Expectation(
             "no_inner_row_without_match",
-            "An inner join has no row whose right row is not there.",
+            "No row is there without its right row.",
             only="inner joins",
             when=lambda spec: spec.inner,
         ),
         Expectation(
             "one_row_per_right_key_alone",
-            "A right row that stands alone in an outer join has one row.",
+            "A right row that stands alone has one row.",
             only="outer joins",
             when=lambda spec: spec.outer,
         ),
         Expectation(
             "no_stale_row_alone",
-            "A row of an outer join without a left row is that of a right row as it is now, and no left row has it.",
+            "A row without a left row is of a current right row, to which none refers.",
             only="outer joins",
             when=lambda spec: spec.outer,
         ),
         Expectation(
             "no_missing_row_alone",
-            "Every right row that no left row of an outer join has stands alone.",
+            "Every right row to which no left row refers stands alone.",
             only="outer joins",
             when=lambda spec: spec.outer,
         ),
         Expectation(
             "result_key_is_unique",
-            "No two rows of the result have the same values of `result_key`. Consumers would take them for one row.",
+            "No two rows have the same `result_key`.",
             remedy=Remedy.SOURCE,
             only="with expressions in `result_key`",
             when=lambda spec: bool(spec.key_outputs),
@@ -126,17 +122,17 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         ),
         Expectation(
             "result_key_is_that_of_the_row",
-            "The result key of a row, computed anew from its left key and right key, is the stored one.",
+            "The result key of a row is that of its left key and right key.",
             only="with expressions in `result_key`",
             when=lambda spec: bool(spec.key_outputs),
         ),
         Expectation(
             "foreign_key_is_the_current_one",
-            "A row carries the foreign key that its left row has now.",
+            "A row has the foreign key that its left row has now.",
         ),
         Expectation(
             "every_response_has_its_verdict",
-            "Each response has one verdict, stored or told by itself; by batch they are as many as were counted.",
+            "Each response has one verdict; a batch has as many as were counted.",
             remedy=Remedy.RUN,
         ),
         Expectation(
