@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from fk_pipeline.spec import load_spec
 from tests.docs.blocks import ROOT, Block, blocks_of, pages
 from tests.docs.fragments import load_fragment
 from tests.docs.warm import Shell
@@ -21,7 +22,7 @@ from tests.docs.warm import Shell
 STORIES = [page for page in pages() if any(b.runs for b in blocks_of(page))]
 LIGHT = [page for page in STORIES if all(b.language in ("yaml", "json") or b.title for b in blocks_of(page) if b.runs)]
 """Pages whose blocks are only read."""
-LONG = {"docs/concepts/joins.md", "examples/flights/README.md", "examples/python/README.md"}
+LONG = {"examples/every_join/README.md", "examples/flights/README.md", "examples/python/README.md"}
 """Pages that take minutes."""
 
 
@@ -34,6 +35,8 @@ def test_what_a_page_shows_can_be_read(page: Path, tmp_path: Path) -> None:
     for block in blocks_of(page):
         if block.runs:
             tell(page, tmp_path, None, block, {})
+    for file in tmp_path.glob("*.yaml"):
+        load_spec(file)
 
 
 @pytest.mark.filterwarnings("ignore:.*map_(resolved_)?asset_specs")  # a preview of Dagster

@@ -1,6 +1,6 @@
 """The stage of a block: brings its table from the versions in its last commit to the newest ones, in one commit.
 
-A refresh (`docs/concepts/queries.md`) knows nothing of batches. With `then` and `now` for the tables at both versions:
+A refresh (`docs/kinds/query.md`) knows nothing of batches. With `then` and `now` for the tables at both versions:
 
     changed  = per table the old and new version of every row that differs
     anchors  = the anchors of changed rows, old and new, along the joins, through the tables of now

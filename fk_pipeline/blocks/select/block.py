@@ -1,7 +1,7 @@
 """The blocks of a query: a join of tables, a WHERE, and on top nothing, a GROUP BY, or window functions. No Spark.
 
 Each block writes SQL over tables with names of one's choice: over the current tables, over older ones, of some anchors
-or groups only. `docs/concepts/queries.md` defines the words.
+or groups only. `docs/kinds/query.md` defines the words.
 """
 
 from __future__ import annotations

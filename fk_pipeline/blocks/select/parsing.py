@@ -1,4 +1,4 @@
-"""Takes a SELECT apart into blocks (`docs/concepts/queries.md`), or says what of it no block can be. No Spark.
+"""Takes a SELECT apart into blocks (`docs/kinds/query.md`), or says what of it no block can be. No Spark.
 
 sqlglot resolves names; what it makes of the text is run by Spark, and `verify` runs the query as it was written.
 """
