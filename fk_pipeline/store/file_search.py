@@ -18,10 +18,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from fk_pipeline.parquet_files import is_alike, is_exact
 from fk_pipeline.store.deletion_vectors import AT, IN
-from fk_pipeline.store.logs import PlainFiles
 from fk_pipeline.store.row_groups import ends_of, has_nulls, numbered, places_of
 from fk_pipeline.store.sizes import READERS, Sizes
 from fk_pipeline.store.skipping import InRange
+from fk_pipeline.store.table_files import PlainFiles
 
 if TYPE_CHECKING:
     import duckdb

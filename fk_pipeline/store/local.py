@@ -17,10 +17,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from fk_pipeline.parquet_files import ALIKE, ALIKE_IN_OURS, DAMAGED, is_exact
 from fk_pipeline.store.file_search import Search
-from fk_pipeline.store.logs import PlainFiles
 from fk_pipeline.store.row_groups import ends_of, numbered, places_of
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import InRange, Within
+from fk_pipeline.store.table_files import PlainFiles
 
 
 def read_in_process(files: PlainFiles, columns: Sequence[str], within: Within, sizes: Sizes) -> pa.Table | None:

@@ -16,6 +16,7 @@ from fk_pipeline.spec.settings import Strategy
 from fk_pipeline.store.limits import Limits, sendable
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import MEASURED, UNKNOWN, Sizes
+from fk_pipeline.words import counted
 
 if TYPE_CHECKING:
     from fk_pipeline.store.tables import StoredTables
@@ -68,14 +69,14 @@ def choose(
     if isolating:
         return Choice(INCREMENTAL, "the rows on which an expression fails are looked for one by one")
     if stage.index and not indexed:
-        return Choice(FULL, f"a {stage.looks_up_in.replace('_', ' ')} of {rows:,} rows is joined whole")
+        return Choice(FULL, f"a {stage.looks_up_in.replace('_', ' ')} of {counted(rows, 'row')} is joined whole")
     if stage.index and changes is None:
         return Choice(FULL, "how much changes is not known before: both tables are joined whole")
     if declared != AUTO:
         return Choice(declared, "the pipeline file says so")
     if changes is None:
         return Choice(INCREMENTAL, "how much changes is not known before")
-    share = f"{changes:,} of {rows:,} rows"
+    share = f"{changes:,} of {counted(rows, 'row')}"
     named = not stage.looks_up_in and changes <= nameable  # the stage writes the table in which it looks rows up
     if changes > sizes.small_change and changes > rows * (sizes.named_share if named else stage.full_share):
         return Choice(FULL, f"{share}: reading and writing all is quicker")

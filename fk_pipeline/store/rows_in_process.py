@@ -25,10 +25,11 @@ from fk_pipeline.conditions import RowTest, integer, scalar
 from fk_pipeline.environment import storage
 from fk_pipeline.errors import LeftToSpark
 from fk_pipeline.parquet_files import DAMAGED, at_once, is_exact, typed
-from fk_pipeline.store.logs import DeltaLogs, StoredFile
+from fk_pipeline.store.logs import DeltaLogs
 from fk_pipeline.store.row_groups import ends_of, places_of
 from fk_pipeline.store.row_order import ordered
 from fk_pipeline.store.sizes import READERS, Sizes
+from fk_pipeline.store.table_files import StoredFile
 
 _PHYSICAL = "delta.columnMapping.physicalName"
 _COLLATED = "__COLLATIONS"

@@ -20,10 +20,11 @@ from fk_pipeline.frames import empty
 from fk_pipeline.spec import quote
 from fk_pipeline.store.deletion_vectors import AT, IN, places, unmarked
 from fk_pipeline.store.local import greatest, locate, look_up, read_in_process
-from fk_pipeline.store.logs import DeltaLogs, PlainFiles
+from fk_pipeline.store.logs import DeltaLogs
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Between, Condition, InRange, Within, among, nameable
+from fk_pipeline.store.table_files import PlainFiles
 
 LISTED_IN_THE_DRIVER = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 """The setting with the most files of a table that are read as Parquet: Delta needs several jobs to find files.
