@@ -18,6 +18,7 @@ from rich.console import Console
 
 from fk_pipeline.errors import CONTROL, FkPipelineError, escaped
 from fk_pipeline.failures import root_message
+from fk_pipeline.words import counted, counts_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,11 +110,11 @@ def print_verification(report: VerifyReport, file: str | Path, kind: Kind) -> No
     """Prints a report for people: what was compared, what the result leaves out, and what is wrong, with remedies."""
     lacks = _left_out(report, file)
     verdict = f"equal to {kind.proof.says}{', without what is listed here' if lacks else ''}"
-    tell(f"{report.rows:,} result rows: {verdict if report.ok else 'WRONG'}")
+    tell(f"{counted(report.rows, 'result row')}: {verdict if report.ok else 'WRONG'}")
     share = f", a share of {report.share:g}," if report.share < 1 else ""
-    rows = f"{report.left_rows:,} left rows{share} and {report.right_rows:,} right rows"
+    rows = f"{counted(report.left_rows, 'left row')}{share} and {counted(report.right_rows, 'right row')}"
     if len(kind.logged) < 2:
-        rows = f"{report.left_rows:,} rows"
+        rows = counted(report.left_rows, "row")
     print_lines([f"{kind.proof.recomputed}: {rows}", *lacks])
     if not report.ok or report.pending:
         tell(
@@ -121,7 +122,8 @@ def print_verification(report: VerifyReport, file: str | Path, kind: Kind) -> No
             f"explained by work still due {report.pending:,}"
         )
     if report.due:
-        tell(f"{report.due:,} stage runs are due; 'fk-pipeline run {file}' does them")
+        are = "is" if report.due == 1 else "are"
+        tell(f"{counted(report.due, 'stage run')} {are} due; 'fk-pipeline run {file}' does them")
     print_lines(map(difference_of, report.sample))
     if not report.ok:
         tell(f"Fix: fk-pipeline rebuild {file} makes state and result anew from the changelogs")
@@ -130,12 +132,12 @@ def print_verification(report: VerifyReport, file: str | Path, kind: Kind) -> No
 def _left_out(report: VerifyReport, file: str | Path) -> list[str]:
     """Returns one line per kind of rows or lines that the join leaves out."""
     failing = [
-        f"{report.left_out:,} left row(s) left out" if report.left_out else "",
-        f"{report.unmatched:,} left row(s) without their right row" if report.unmatched else "",
+        f"{counted(report.left_out, 'left row')} left out" if report.left_out else "",
+        f"{counted(report.unmatched, 'left row')} without the right row" if report.unmatched else "",
     ]
     lines = [f"{' and '.join(filter(None, failing))}, as an expression of select fails on them"] * any(failing)
     if report.quarantined_lines:
-        lines.append(f"{report.quarantined_lines:,} line(s) of landing files in neither table")
+        lines.append(f"{counted(report.quarantined_lines, 'line')} of landing files in neither table")
     return [f"- {line}: 'fk-pipeline quarantine {file}' lists them" for line in lines]
 
 
@@ -222,7 +224,7 @@ class Progress:
         for counts in result.counts.values():
             for name, number in counts.items():
                 totals[name] = totals.get(name, 0) + number
-        shown = ", ".join(f"{number:,} {name}" for name, number in totals.items() if number)
+        shown = ", ".join(counts_of(totals))
         say(f"{work.stage:<18} batch {work.batches!s:<9} {result.seconds:6.1f} s  {shown or 'nothing to do'}")
         for note in result.notes:
             say(f"  note: {note}")

@@ -51,6 +51,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.failures": 0,
     "fk_pipeline.identity": 0,
     "fk_pipeline.proof": 0,
+    "fk_pipeline.words": 0,
     "fk_pipeline.environment": 1,
     "fk_pipeline.contract": 1,
     "fk_pipeline.stage_input": 1,

@@ -76,7 +76,7 @@ def refused(
     """
     for text in texts:
         type_of(spec, frame, text, where)
-    return PipelineFileError(f"{where}: {first_line(error)}", where=str(spec.file))
+    return PipelineFileError(f"{where}: {first_line(error)}", where=file_and_line(spec.file, where, ""))
 
 
 def check_of_one_row(
@@ -158,7 +158,7 @@ def check_conditions(session: SparkSession, spec: PipelineSpec, side: Side) -> N
         if dtype != T.BooleanType():
             raise PipelineFileError(
                 f"{side}.{name}: {sql!r} is {dtype.simpleString().upper()}, not BOOLEAN",
-                where=str(spec.file),
+                where=file_and_line(spec.file, f"{side}.{name}", sql),
                 fix="write a condition: is_deleted = 'true', deleted_at IS NOT NULL",
             )
 

@@ -166,15 +166,6 @@ def values_said(row: Mapping[str, Any] | None) -> str:
     return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in row.items())
 
 
-def counted(number: int, singular: str, plural: str = "") -> str:
-    """Returns a number of things in words; their plural is by default the singular and an `s`.
-
-    >>> counted(1, "row"), counted(2000, "row"), counted(0, "match", "matches")
-    ('1 row', '2,000 rows', '0 matches')
-    """
-    return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"
-
-
 def key_of_side(text: str, spec: PipelineSpec) -> tuple[Side, dict[str, str]]:
     """Returns the side and the key columns, as text, of a left row, or of a right row, which is written as `right.KEY`.
 

@@ -24,6 +24,8 @@ from fk_pipeline.identity import MAX_BATCH, BatchId, LandedFile, Side
 from fk_pipeline.spec import PipelineSpec, SideSpec
 from fk_pipeline.spec.clock import WALL, is_clock
 from fk_pipeline.spec.inputs import ClockSpec
+from fk_pipeline.spec.load import file_and_line
+from fk_pipeline.spec.paths import path_meant
 from fk_pipeline.spec.places import landing_path, relative
 
 READER_VERSION = "4"
@@ -215,8 +217,8 @@ def refuse_missing(discovery: Discovery, spec: PipelineSpec, files: KnownFiles) 
             if spec.file.is_symlink():
                 fix = f"{spec.file} is a link, and its paths count from there: name {spec.file.resolve()}; or {fix}"
             raise PipelineFileError(
-                f"{notice.side}.path: there is no file or folder {notice.first}",
-                where=str(spec.file),
+                f"{notice.side}.path: there is no file or folder {notice.first}{path_meant(notice.first)}",
+                where=file_and_line(spec.file, f"{notice.side}.path", ""),
                 why="nothing was recorded",
                 fix=fix,
             )

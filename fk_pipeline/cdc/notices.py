@@ -9,6 +9,7 @@ from fk_pipeline.cdc.endings import JSON_LINES, endings_of, is_of_format
 from fk_pipeline.cdc.zone import BROKEN_LINK, FILE, FOLDER, FoundFile, LandingZone
 from fk_pipeline.identity import LandedFile, Side
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.spec.paths import path_meant
 from fk_pipeline.spec.places import landing_base, landing_path, relative
 
 MISSING, UNREAD, FOLDERS, LINKS, EMPTY = "missing", "not read", "folders", "broken links", "empty"
@@ -109,7 +110,7 @@ def no_table(spec: PipelineSpec, side: Side) -> Notice:
         first = f"run it first: fk-pipeline run {spec.location(of_side.pipeline)}"
         return Notice(side, MISSING, 0, where, f"{side}: pipeline {of_side.pipeline} has no result yet; {first}")
     then = f"correct {side}.path, or wait until it is made"
-    return Notice(side, MISSING, 0, where, f"{side}: there is no Delta table at {where}: {then}")
+    return Notice(side, MISSING, 0, where, f"{side}: there is no Delta table at {where}: {then}{path_meant(where)}")
 
 
 def about_names(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +13,10 @@ import typer
 from fk_pipeline.cli.options import Debug, FormatOption
 from fk_pipeline.console import OutputFormat, print_json, print_lines
 from fk_pipeline.errors import UsageError
+from fk_pipeline.scaffold.meanings import Meant
 
 if TYPE_CHECKING:
+    from fk_pipeline.scaffold.meant import Intent
     from fk_pipeline.scaffold.write import Made
 
 
@@ -22,20 +26,21 @@ def init(
         list[str] | None,
         typer.Option(
             metavar="[NAME=]FILE",
-            help="a change file or folder, or a Delta table, of the left side; named again: of the right side; with "
+            help="a change file or folder, or a Delta table, of a table; of a join, of the left side first; with "
             "--query, of the table NAME in FROM",
         ),
     ] = None,
+    kind: Annotated[
+        Meant | None, typer.Option("--kind", help="what the samples are meant to become; default: what they tell")
+    ] = None,
     query: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.sql", help="a SELECT to be kept up to date, in place of a join"),
+        str | None, typer.Option(metavar="QUERY", help="a SELECT to be kept up to date, or a file with it: FILE.sql")
     ] = None,
     key: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=COLUMNS",
-            help="with --query, the columns that identify a row of a table, separated by commas; default: what its "
-            "sample tells",
+            help="the columns that identify a row of a table, separated by commas; default: what its sample tells",
         ),
     ] = None,
     clock: Annotated[
@@ -51,31 +56,54 @@ def init(
     debug: Debug = False,
 ) -> None:
     """Makes a pipeline folder: a commented pipeline file, landing folders, settings for Dagster, a README."""
-    made = _made(directory, from_sample or [], query, key or [], clock or [], in_place=in_place)
+    ask = format_ is OutputFormat.TEXT and sys.stdin.isatty() and sys.stdout.isatty()
+    samples, keys = from_sample or [], key or []
+    if query is not None:
+        made = _of_query(directory, query, kind, samples, keys, clock or [], in_place=in_place)
+    elif clock:
+        raise UsageError("--clock goes with --query", fix="leave it out, and write it into the pipeline file")
+    else:
+        from fk_pipeline.scaffold.make import make_folder
+
+        paths = [Path(sample) for sample in samples]
+        made = make_folder(directory, paths, kind=kind, keys=keys, in_place=in_place, choose=_ask if ask else None)
     if format_ is OutputFormat.JSON:
         print_json(_as_json(made))
     else:
         _print(directory, made)
 
 
-def _made(
-    directory: Path, samples: list[str], query: Path | None, keys: list[str], clocks: list[str], *, in_place: bool
+def _of_query(
+    directory: Path,
+    query: str,
+    kind: Meant | None,
+    samples: list[str],
+    keys: list[str],
+    clocks: list[str],
+    *,
+    in_place: bool,
 ) -> Made:
-    if query is not None:
-        from fk_pipeline.scaffold.queries import make_query
+    from fk_pipeline.scaffold.queries import make_query, query_text
 
-        return make_query(directory, query, samples, keys, clocks, in_place=in_place)
-    if keys or clocks:
-        option = "--key" if keys else "--clock"
-        raise UsageError(f"{option} goes with --query", fix="leave it out, and write it into the pipeline file")
-    from fk_pipeline.scaffold.write import make_folder
+    if kind not in (None, Meant.QUERY):
+        raise UsageError(f"--query makes a query, and --kind says {kind}", fix="leave one of the two out")
+    return make_query(directory, query_text(query), samples, keys, clocks, in_place=in_place)
 
-    return make_folder(directory, [Path(sample) for sample in samples], in_place=in_place)
+
+def _ask(intents: Sequence[Intent]) -> Intent:
+    """Asks which of several pipelines is meant; the first is that of an empty answer."""
+    choices = [f"  {number}  {intent.says} (--kind {intent.meant})" for number, intent in enumerate(intents, 1)]
+    print_lines(["What is meant?", *choices])
+    number = 0
+    while not 1 <= number <= len(intents):
+        number = typer.prompt("Number", type=int, default=1)
+    return intents[number - 1]
 
 
 def _as_json(made: Made) -> dict[str, Any]:
     return {
         "pipeline": str(made.file),
+        "kind": str(made.kind),
         "files": [str(file) for file in made.written],
         "found": list(made.facts),
         "guessed": list(made.doubts),
@@ -89,7 +117,8 @@ def _print(directory: Path, made: Made) -> None:
     if made.facts:
         print_lines(["", "Found:", *(f"  {sentence}" for sentence in made.facts)])
     if made.doubts:
-        files = ", ".join(str(path) for path in made.written if path.suffix == ".yaml" and path.name != "dagster.yaml")
+        texts = [path for path in made.written if path.suffix == ".yaml" and path.name != "dagster.yaml"]
+        files = ", ".join(str(path) for path in texts if not path.name.endswith(".tests.yaml"))
         print_lines(["", f"Guessed, and marked so in {files}:", *(f"  {sentence}" for sentence in made.doubts)])
     landing = [directory / path for path in made.paths]
     steps = [f"  {step}" for step in made.to_do]
@@ -97,11 +126,12 @@ def _print(directory: Path, made: Made) -> None:
         if sample.records and path.startswith("landing/"):
             what = f"{shlex.quote(str(sample.path))}/*" if sample.path.is_dir() else shlex.quote(str(sample.path))
             steps.append(f"  cp {what} {shlex.quote(str(folder))}/")
-    if made.commands_for == file and not made.samples:
-        steps.append(f"  edit {file}; then land change files in {landing[0]} and {landing[1]}")
+    if not made.samples and made.paths:
+        steps.append(f"  edit {file}; then land change files in {' and '.join(map(str, landing))}")
     print_lines(["", "Next:", *dict.fromkeys(steps)])
     argument = shlex.quote(str(made.commands_for))
-    print_lines([f"  fk-pipeline {command} {argument}" for command in ("plan", "run", "verify", "up")])
+    print_lines([f"  fk-pipeline {command} {argument}" for command in ("plan", "run", "verify")])
+    print_lines([f"  fk-pipeline test {shlex.quote(str(file))}", f"  fk-pipeline up {argument}"])
 
 
 def add_to(app: typer.Typer) -> None:

@@ -36,6 +36,7 @@ from fk_pipeline.console import (
 )
 from fk_pipeline.errors import escaped
 from fk_pipeline.identity import MAX_BATCH
+from fk_pipeline.words import counted
 
 
 class CommandGroup(typer.core.TyperGroup):
@@ -122,6 +123,10 @@ def plan(
     sql: Annotated[
         bool, typer.Option("--sql", help="print the SQL of the blocks of a query in place of the plan")
     ] = False,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", help="print first what Kafka Streams would do of a windowed join: rules, operators"),
+    ] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -138,7 +143,7 @@ def plan(
         if format_ is OutputFormat.TEXT and sql:
             print_sql(made, str(file))
         elif format_ is OutputFormat.TEXT:
-            print_plan(made)
+            print_plan(made, verbose=verbose)
             if waits_for:
                 tell(f"A run leaves it out: it waits for {' and '.join(waits_for)}.")
         return int(bool(made.stale))
@@ -219,7 +224,7 @@ def export(
     if format_ is OutputFormat.JSON:
         print_json({"rows": rows, "file": str(to)})
     else:
-        tell(f"{rows:,} rows written to {to}")
+        tell(f"{counted(rows, 'row')} written to {to}")
 
 
 @app.command(epilog="Example: fk-pipeline show pipeline.yaml verdicts --batch 7 --where \"_fk_verdict = 'joined'\"")

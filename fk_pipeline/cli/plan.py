@@ -13,6 +13,7 @@ from fk_pipeline.console import print_lines, print_table, tell
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import LandedFile
 from fk_pipeline.plan import Plan, StagePlan
+from fk_pipeline.words import counted
 
 REASONS_SHOWN = 12
 """The number of reasons that are shown to people; the JSON has all."""
@@ -96,8 +97,13 @@ def notices_as_json(notices: Sequence[Notice]) -> list[dict[str, Any]]:
     return [asdict(notice) for notice in notices]
 
 
-def print_plan(plan: Plan) -> None:
-    """Prints the plan for people; only the refusal if a run would be refused."""
+def print_plan(plan: Plan, *, verbose: bool = False) -> None:
+    """Prints the plan for people; only the refusal if a run would be refused.
+
+    Args:
+        plan: the plan.
+        verbose: whether the rules of Kafka and the operators of a windowed join come first.
+    """
     if plan.stale:
         tell("A run is refused: the stored tables were made with another pipeline file.")
         print_table(["part", "was", "is"], [[part, was, now] for part, (was, now) in plan.stale.items()])
@@ -108,11 +114,11 @@ def print_plan(plan: Plan) -> None:
     discovery = plan.discovery
     for what, files in (("new", discovery.discovered), ("changed", discovery.changed)):
         if files:
-            number, size = f"{len(files):,} {what} landing files", f"{sum(f.size for f in files):,} bytes"
+            number, size = counted(len(files), f"{what} landing file"), counted(sum(f.size for f in files), "byte")
             tell(f"{number}, {size}; the first: {shown_file(files[0])}")
     for notice in discovery.notices:
         tell(f"note: {notice}")
-    if plan.topology is not None:
+    if verbose and plan.topology is not None:
         print_topology(plan.topology)
     if plan.blocks is not None:
         print_blocks(plan.blocks)

@@ -10,6 +10,7 @@ import typer
 from fk_pipeline.cli.options import Debug, FormatOption, PipelineFile
 from fk_pipeline.console import OutputFormat, print_due, print_json, print_table, say_by_spark, tell
 from fk_pipeline.errors import UsageError, or_by_spark
+from fk_pipeline.words import counted
 
 if TYPE_CHECKING:
     from fk_pipeline.pipeline import Pipeline
@@ -66,7 +67,7 @@ def quarantine(
         if as_json:
             print_json({"rows": rows, "file": str(export)})
         else:
-            tell(f"{rows:,} records written to {export}")
+            tell(f"{counted(rows, 'record')} written to {export}")
     else:
         _list(loaded, batch, side, limit, as_json)
 
@@ -83,7 +84,7 @@ def _list(pipeline: Pipeline, batches: str | None, side: str | None, limit: int,
             columns, [[_shortened(row[name]) if name == "raw" else row[name] for name in columns] for row in rows]
         )
         print_table(["records", "side", "reason"], [[f"{r['records']:,}", r["side"], r["reason"]] for r in reasons])
-        tell(f"{number:,} records" + (f", {len(rows):,} of them shown" if number > len(rows) else ""))
+        tell(counted(number, "record") + (f", {len(rows):,} of them shown" if number > len(rows) else ""))
 
 
 def records_of(pipeline: Pipeline, batches: str | None, side: str | None, limit: int) -> Listing:

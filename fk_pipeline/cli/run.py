@@ -16,6 +16,7 @@ from fk_pipeline.console import OutputFormat, Progress, print_lines, print_table
 from fk_pipeline.errors import FkPipelineError, UsageError
 from fk_pipeline.identity import QUARANTINING
 from fk_pipeline.spec.project import Project
+from fk_pipeline.words import counted
 
 if TYPE_CHECKING:
     from fk_pipeline.engine.runner import StageRun
@@ -187,8 +188,8 @@ def _why(outcome: Ended) -> str:
 
 
 def _where_they_are(number: int, whose: str, file: Path) -> str:
-    noun = "1 record" if number == 1 else f"{number:,} records"
-    return f"{noun}{whose} went to the quarantine: 'fk-pipeline quarantine {file}' shows them, and why"
+    records = counted(number, "record")
+    return f"{records}{whose} went to the quarantine: 'fk-pipeline quarantine {file}' shows them, and why"
 
 
 def _as_json(outcome: Ended, passes: Sequence[StageRun]) -> dict[str, Any]:

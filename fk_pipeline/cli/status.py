@@ -17,6 +17,7 @@ from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.checks import AGREEMENT, LANDING
 from fk_pipeline.store.ledger.commits import READ, row_metadata
 from fk_pipeline.store.neighbours import never_run
+from fk_pipeline.words import counted, counts_of
 
 VERDICTS_SHOWN = 12
 """The number of batches that the table for people shows; the JSON has all."""
@@ -117,7 +118,8 @@ def _line_of_run(last: tuple[str, dict[str, Any]]) -> str:
     """Returns what the last run of a stage took, and was to take."""
     stage, run = last
     predicted, taken = (f"{run[name]:.1f} s" for name in ("predicted_seconds", "seconds"))
-    return f"{stage}: last run {run['way']}, {run['changed_rows']:,} changed rows, {taken} (predicted {predicted})"
+    rows = counted(run["changed_rows"], "changed row")
+    return f"{stage}: last run {run['way']}, {rows}, {taken} (predicted {predicted})"
 
 
 def print_status(status: dict[str, Any], file: Path) -> None:
@@ -125,7 +127,8 @@ def print_status(status: dict[str, Any], file: Path) -> None:
     batches = status["batches"]
     open_batches = [b for b in batches if set(b["stages"].values()) != {"done"}]
     shown = (open_batches or batches)[-VERDICTS_SHOWN:]
-    tell(f"{status['pipeline']}: {len(batches):,} batches, {len(open_batches):,} of them with work due")
+    number = counted(len(batches), "batch", "batches")
+    tell(f"{status['pipeline']}: {number}, {len(open_batches):,} of them with work due")
     if status["refused"]:
         tell(f"nothing runs: {status['refused']['text']}")
         tell(f"fix: {status['refused']['mended_by']}")
@@ -140,8 +143,8 @@ def print_status(status: dict[str, Any], file: Path) -> None:
     print_lines(f"warning: {warning['text']}" for warning in status["never_sent"])
     if status["quarantined"]:
         tell(f"quarantined: {status['quarantined']:,}; 'fk-pipeline quarantine {file}' lists them")
-    if status["verdicts"]:
-        tell("verdicts: " + ", ".join(f"{n:,} {name}" for name, n in sorted(status["verdicts"].items())))
+    if any(status["verdicts"].values()):
+        tell(f"verdicts: {', '.join(counts_of(dict(sorted(status['verdicts'].items()))))}")
     print_lines(f"{name}: {text}" for name, text in status.get("stands_for", {}).items())
     print_lines(map(_line_of_run, status.get("last_runs", {}).items()))
     for where, error in status["errors"].items():

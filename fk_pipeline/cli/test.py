@@ -37,8 +37,8 @@ def own_cases(
     debug: Debug = False,
 ) -> None:
     """Runs your cases of a pipeline: rows that are given, rows that the result must have. No table of yours is used."""
-    from fk_pipeline.blocks.story import counted
     from fk_pipeline.pipeline import load
+    from fk_pipeline.words import counted
 
     as_text = format_ is OutputFormat.TEXT
     results = load(pipeline).test(

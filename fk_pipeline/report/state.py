@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from typing import TypedDict
 
-from fk_pipeline.blocks.story import counted
 from fk_pipeline.conditions import AnyTest, NullTest
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import FkPipelineError, LeftToSpark
@@ -19,6 +18,7 @@ from fk_pipeline.store.ledger.commits import row_metadata
 from fk_pipeline.store.logs import UNKNOWN_SIZE
 from fk_pipeline.store.neighbours import never_run
 from fk_pipeline.store.rows_in_process import RowRequest
+from fk_pipeline.words import counted
 
 
 class State(TypedDict):

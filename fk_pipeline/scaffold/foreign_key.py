@@ -21,11 +21,19 @@ _ENOUGH_ROWS = 20
 
 @dataclass(frozen=True)
 class Part:
-    """A proposed part of the foreign key: an expression of the type of its key column, the evidence, and its score."""
+    """A proposed part of the foreign key.
+
+    Attributes:
+        expression: the SQL over left columns, which has the type of its key column.
+        evidence: why it should refer to that.
+        score: the strength of the evidence.
+        column: the left column that it reads.
+    """
 
     expression: str
     evidence: str
     score: float
+    column: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,10 @@ def propose(left: Sample, right: Sample) -> Proposal:
         free = [candidate for candidate in ranked if candidate.column not in taken] or ranked
         chosen.append((free[0], key))
         others += [candidate.column.name for candidate in free[1:3] if candidate.score >= ENOUGH]
-    parts = (Part(_cast(candidate.column, key), candidate.evidence, candidate.score) for candidate, key in chosen)
+    parts = (
+        Part(cast_to(candidate.column, key), candidate.evidence, candidate.score, candidate.column.name)
+        for candidate, key in chosen
+    )
     return Proposal(tuple(parts), tuple(others))
 
 
@@ -113,7 +124,9 @@ def _fits(column: SampleColumn, key: SampleColumn) -> bool:
 def _candidate(left: Sample, column: SampleColumn, right: Sample, key: SampleColumn) -> _Candidate:
     named = _named(column, key, right.table)
     is_own = left.key == (column.name,)
-    if is_own and named < _NAMED_AFTER_TABLE:
+    if (left.path, left.table) == (right.path, right.table):  # a tree: an employee refers to a manager
+        named = 2.0 if column.subject and not is_own else 0.0
+    elif is_own and named < _NAMED_AFTER_TABLE:
         named = 0.0
     common = len(column.values & key.values)
     share = common / len(column.values) if column.values else 0.0
@@ -144,7 +157,7 @@ def _named(column: SampleColumn, key: SampleColumn, table: str) -> float:
     return 1.0 if within and column.meaning is Meaning.IDENTIFIER else 0.0
 
 
-def _cast(column: SampleColumn, key: SampleColumn) -> str:
+def cast_to(column: SampleColumn, key: SampleColumn) -> str:
     """Returns the SQL of a column, cast to the type of the key if it has another type."""
     if column.inferred.type == key.inferred.type:
         return column.name

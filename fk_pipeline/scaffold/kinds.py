@@ -143,7 +143,7 @@ def _of_text(text: str, end: str = _END) -> Callable[[str, list[str], str], str]
 
 def _foreign_key(name: str, paths: list[str], warehouse: str) -> str:
     proposal = propose(EXAMPLE_LEFT, EXAMPLE_RIGHT)
-    return pipeline_text(name, EXAMPLE_LEFT, EXAMPLE_RIGHT, paths, proposal, warehouse)[0]
+    return pipeline_text(name, EXAMPLE_LEFT, EXAMPLE_RIGHT, paths, proposal, None, warehouse)[0]
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from fk_pipeline.scaffold.write import reading_samples, seen_from
 from fk_pipeline.spec.clock import Clock
 from fk_pipeline.spec.results import schema_of
 from fk_pipeline.spec.sql import parse_columns
+from fk_pipeline.words import listed_for
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _input(name: str, path: str, key: str, folder: Path | None) -> QueryInput:
         names = [column.name for column in parse_columns(schema)]
         if not key:
             raise _without_key(option, name, "init reads no rows of a table in an object store", names)
-        return QueryInput(name, schema, _key(name, key, names), "", None, place)
+        return QueryInput(name, schema, key_of(name, key, names), "", None, place)
     if not sample.key:
         raise _without_key(option, name, sample.key_doubt, [column.name for column in sample.columns])
     if is_table:
@@ -141,22 +142,22 @@ def _sample(option: str, name: str, path: Path, key: str) -> Sample:
     [sample] = rows_of
     if not key:
         return sample
-    chosen = _key(name, key, [column.name for column in sample.columns])
+    chosen = key_of(name, key, [column.name for column in sample.columns])
     return replace(sample, key=chosen, key_doubt="", key_from="given to init")
 
 
-def _key(name: str, key: str, columns: Sequence[str]) -> tuple[str, ...]:
-    """Returns the columns of a given key, spelled as the table has them.
+def key_of(name: str, key: str, columns: Sequence[str]) -> tuple[str, ...]:
+    """Returns the columns of a given key, spelled as the table has them; none if none is given.
 
     Raises:
         UsageError: it has no such column.
     """
     spelled = {column.strip("`").lower(): column for column in columns}
-    chosen = [column.strip().strip("`").lower() for column in key.split(",")]
+    chosen = [column.strip().strip("`").lower() for column in key.split(",") if key]
     for column in chosen:
         if column not in spelled:
             raise UsageError(
-                f"--key {name}={key}: {name} has no column {column!r}; it has {', '.join(spelled.values())}",
+                f"--key {name}={key}: {name} has no column {column!r}; it has {listed_for(column, spelled.values())}",
                 why="nothing was written",
                 fix=f"--key {name}=COLUMN, or COLUMN,COLUMN",
             )

@@ -29,6 +29,7 @@ from fk_pipeline.scaffold.sampled import MOST_RECORDS, Sample, present_in, sampl
 from fk_pipeline.scaffold.shapes import DEBEZIUM, ROWS, Line, line_of
 from fk_pipeline.scaffold.types import of_connect, of_values
 from fk_pipeline.spec.formats import CsvSpec
+from fk_pipeline.spec.paths import path_meant
 
 UNAVAILABLE = "__debezium_unavailable_value"
 
@@ -73,7 +74,8 @@ def _files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise UsageError(
-            f"there is no sample {path}", fix="name a file as it lands, a folder of them, or a Delta table"
+            f"there is no sample {path}{path_meant(path)}",
+            fix="name a file as it lands, a folder of them, or a Delta table",
         )
     files = sorted(file for file in path.iterdir() if file.name.endswith(ENDINGS_READ) and file.name[0] not in "._")
     if not files:

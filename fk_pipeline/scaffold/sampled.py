@@ -40,6 +40,7 @@ class Sample:
         are_events: whether the rows seem to have no key at all.
         apart: the columns whose values may identify a row: all there and all different.
         key_from: the origin of a key that is no guess.
+        changes: whether the sample has a row that changes another one: an update, or a key that comes again.
     """
 
     path: Path
@@ -58,6 +59,7 @@ class Sample:
     are_events: bool = False
     apart: frozenset[str] = frozenset()
     key_from: str = "from the records"
+    changes: bool = False
 
     @property
     def has_key(self) -> bool:
@@ -127,7 +129,15 @@ def sample_of(
         mark,
         guess.are_events,
         guess.apart,
+        changes=len(new) < len(rows) or _come_again(columns, rows, guess.columns),
     )
+
+
+def _come_again(columns: Mapping[str, SampleColumn], rows: Sequence[dict[str, Any]], key: Sequence[str]) -> bool:
+    """Returns whether two rows have the same values of a key."""
+    names = [name for name, column in columns.items() if column.name in key]
+    different = {tuple(text_of(row.get(name)) for name in names) for row in rows}
+    return bool(names) and len(different) < len(rows)
 
 
 def _storable(

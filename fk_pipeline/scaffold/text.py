@@ -10,9 +10,11 @@ from typing import Any
 
 from fk_pipeline.scaffold.examples import EXAMPLE_LEFT
 from fk_pipeline.scaffold.foreign_key import Proposal
-from fk_pipeline.scaffold.names import singular
+from fk_pipeline.scaffold.meant import Groups, Nearness, Versions
+from fk_pipeline.scaffold.names import may_be_bare
 from fk_pipeline.scaffold.sampled import Sample
 from fk_pipeline.spec.inputs import PLACEHOLDER
+from fk_pipeline.spec.sql import quote
 
 GUESSED = "guessed"
 """The word that begins the comment of every line that is a guess."""
@@ -60,9 +62,15 @@ def yaml_of(value: Any) -> str:
 
 
 def pipeline_text(
-    name: str, left: Sample, right: Sample, paths: list[str], proposal: Proposal, warehouse: str = "warehouse"
+    name: str,
+    left: Sample,
+    right: Sample,
+    paths: Sequence[str],
+    proposal: Proposal,
+    versions: Versions | None = None,
+    warehouse: str = "warehouse",
 ) -> tuple[str, list[str]]:
-    """Returns the text of the pipeline file, and the guesses in it."""
+    """Returns the text of the pipeline file of a join by key, and the guesses in it; `versions`: as of a time."""
     foreign_key = proposal.written[0] if len(proposal.written) == 1 else list(proposal.written)
     doubt = "" if left is EXAMPLE_LEFT or not proposal.is_sure else _foreign_key_doubt(proposal)
     if right.types_from == NO_SAMPLE and proposal.is_sure:
@@ -73,41 +81,122 @@ def pipeline_text(
             f"nothing tells which left column refers to the key of {right.table}: write it in place of {PLACEHOLDER}"
         )
     refers = [_line("foreign_key", foreign_key, comment, doubt, indent=2)]
+    as_of = [] if versions is None else [_line("as_of", versions.at, doubt=versions.evidence)]
+    valid = [] if versions is None else [_line("valid_from", versions.since, "since when a version holds", indent=2)]
+    when = "" if versions is None else ", as it was at its time"
+    plain = len(proposal.parts) == len(right.key) and all(part.expression == part.column for part in proposal.parts)
     blocks = [
-        f"# {left.table} (left), each with the row of {right.table} (right) that it refers to.",
+        f"# {left.table} (left), each with the row of {right.table} (right) that it refers to{when}.",
         PATHS,
         _line("name", name),
         _line("join", "left", f"left: a row of {left.table} without a right row stays, with nulls; inner: it does not"),
+        *as_of,
         "",
         *_side("left", left, paths[0], refers),
         "",
-        *_side("right", right, paths[1], []),
+        *_side("right", right, paths[1], valid),
         "",
         "# The columns of the result. A right row whose selected columns stay as they are touches nothing: leave out",
         "# what nobody reads. SQL expressions need a name: upper(city) AS city",
         "select:",
-        *(f"  - {column}" for column in _select(left, right)),
+        *(f"  - {column}" for column in _select(left, right, right.key if plain and proposal.is_sure else ())),
         "",
         *_end(name, warehouse),
     ]
     sides = {"left": left, "right": right}
     refers_doubt = [f"left.foreign_key: {doubt}"] if doubt else []
-    return "\n".join(blocks) + "\n", [*_key_doubts(sides), *refers_doubt, *_other_doubts(sides)]
+    as_of_doubt = [] if versions is None else [f"as_of: {versions.at}; {versions.evidence}"]
+    doubts = [*_key_doubts(sides), *refers_doubt, *as_of_doubt, *_other_doubts(sides)]
+    return "\n".join(blocks) + "\n", doubts
 
 
-def table_text(name: str, sample: Sample, path: str, warehouse: str = "warehouse") -> tuple[str, list[str]]:
-    """Returns the text of a pipeline file of `kind: table`, and the guesses in it."""
+def window_text(name: str, sides: tuple[Sample, Sample], paths: Sequence[str], near: Nearness) -> tuple[str, list[str]]:
+    """Returns the text of the pipeline file of a join within a span of time, and the guesses in it."""
+    left, right = sides
+    equal = [
+        [
+            _line("on", near.on[side], doubt=near.evidence, indent=2),
+            _line("time", near.times[side], "when it happened", indent=2),
+        ]
+        for side in range(2)
+    ]
     blocks = [
-        f"# The current rows of {name}: one per key, from its changes.",
+        f"# {left.table} (left) and {right.table} (right) that happened near each other in time.",
+        PATHS,
+        _line("name", name),
+        _line("kind", "window"),
+        _line("join", "left", f"left: a row of {left.table} without a match stays, with nulls; inner: it does not"),
+        "",
+        *_side("left", left, paths[0], equal[0]),
+        "",
+        *_side("right", right, paths[1], equal[1]),
+        "",
+        _line("within", {"before": "0 seconds", "after": "1 hour"}, doubt="no sample tells how far apart they may be"),
+        _line("grace", "0 seconds", "how much later than its time an event may land"),
+        _line("unmatched", "when_closed", "or at_once: when a left row without a match is in the result"),
+        "",
+        "select:",
+        *(f"  - {column}" for column in _select(left, right, (near.same,) if near.same else ())),
+        "",
+        *_end(name, "warehouse"),
+    ]
+    named = {"left": left, "right": right}
+    doubts = [f"{side}.on: {on}; {near.evidence}" for side, on in zip(named, near.on, strict=True)]
+    doubts.append("within: 0 seconds before, 1 hour after; no sample tells how far apart they may be")
+    return "\n".join(blocks) + "\n", [*_key_doubts(named), *doubts, *_other_doubts(named)]
+
+
+def aggregate_text(name: str, sample: Sample, path: str, groups: Groups) -> tuple[str, list[str]]:
+    """Returns the text of the pipeline file of an aggregate, and the guesses in it."""
+    names = {groups.by.strip("`").lower()}
+    aggregates = [f"count(*) AS {_unused(word(sample.table, 'number'), names)}"]
+    aggregates += [
+        f"sum({column}) AS {_unused('total_' + word(column.strip('`'), 'value'), names)}" for column in groups.sums
+    ]
+    moment = next((c.name for c in sample.columns if c.inferred.type.startswith("TIMESTAMP")), "")
+    window = _line("window", {"size": "1 day", "time": moment}, "one group per day besides") if moment else ""
+    blocks = [
+        f"# {sample.table}, counted and added up per {groups.by.strip('`')}.",
+        PATHS,
+        _line("name", name),
+        _line("kind", "aggregate"),
+        "",
+        *_side("input", sample, path, []),
+        "",
+        _line("group_by", [groups.by], doubt=groups.evidence),
+        *([f"# {window}"] if window else []),
+        "aggregates:",
+        *(f"  - {aggregate}" for aggregate in aggregates),
+        f"{f'# having: {aggregates[0].split()[-1]} > 1':<34} # which groups are in the result",
+        "",
+        *_end(name, "warehouse"),
+    ]
+    sides = {"input": sample}
+    doubts = [*_key_doubts(sides), f"group_by: {groups.by}; {groups.evidence}", *_other_doubts(sides)]
+    return "\n".join(blocks) + "\n", doubts
+
+
+def _unused(name: str, names: set[str]) -> str:
+    """Returns a name for a column of the result that no other has, in backticks if it needs them."""
+    while name in names:
+        name = f"{name}_"
+    names.add(name)
+    return name if may_be_bare(name) else quote(name)
+
+
+def table_text(name: str, sample: Sample, path: str, label: str) -> tuple[str, list[str]]:
+    """Returns the text of a pipeline file of `kind: table`, and the guesses in it, each with a label."""
+    blocks = [
+        f"# The current rows of {sample.table}: one per key, from its changes.",
         PATHS,
         _line("name", name),
         _line("kind", "table"),
         "",
         *_side("input", sample, path, []),
         "",
-        *_end(name, warehouse),
+        *_end(name, "warehouse"),
     ]
-    sides = {name: sample}
+    sides = {label: sample}
     return "\n".join(blocks) + "\n", [*_key_doubts(sides), *_other_doubts(sides)]
 
 
@@ -213,10 +302,18 @@ def _side(side: str, sample: Sample, path: str, refers: list[str]) -> list[str]:
     return lines
 
 
-def _select(left: Sample, right: Sample) -> list[str]:
-    """Returns every column of both sides; columns with equal names get different aliases."""
+def _select(left: Sample, right: Sample, same: Sequence[str]) -> list[str]:
+    """Returns every column of both sides once; a right one that has the name of a left one begins with `right_`.
+
+    Args:
+        left: the left side.
+        right: the right side.
+        same: right columns whose values a left column has; they are left out, unless the right side has no others.
+    """
     shown = [column for column in left.columns if column.name != left.mark or column.name in left.key]
-    events = left.has_key and not left.key
+    events = _is_events(left)
+    of_right = [column for column in right.columns if column.name != right.mark]
+    of_right = [column for column in of_right if column.name not in same] or of_right
     taken = {column.name.strip("`").lower() for column in left.columns} | ({"event"} if events else set())
     both = taken & {column.name.strip("`").lower() for column in right.columns}
     lines = [
@@ -224,18 +321,20 @@ def _select(left: Sample, right: Sample) -> list[str]:
         for column in shown
     ]
     if events:
-        lines.insert(0, "left.event AS event" if "event" in both else "event")
-    for column in right.columns:
-        if column.name == right.mark:
-            continue
+        lines.insert(0, "left.event AS event" if "event" in both or _is_events(right) else "event")
+    names = taken | {column.name.strip("`").lower() for column in right.columns}
+    for column in of_right:
         plain = column.name.strip("`")
         if plain.lower() not in both:
             lines.append(column.name)
-            taken.add(plain.lower())
             continue
-        alias = f"{singular(folder_of(right))}_{plain}"
-        while alias.lower() in taken or alias.lower() in {c.name.strip("`").lower() for c in right.columns}:
+        alias = f"right_{plain}"
+        while alias.lower() in names:
             alias = f"right_{alias}"
-        taken.add(alias.lower())
-        lines.append(f"right.{column.name} AS {alias if alias.isidentifier() else f'`{alias}`'}")
+        names.add(alias.lower())
+        lines.append(f"right.{column.name} AS {alias if alias.isidentifier() else quote(alias)}")
     return [yaml_of(line) if line.startswith("`") or ":" in line else line for line in lines]
+
+
+def _is_events(sample: Sample) -> bool:
+    return sample.has_key and not sample.key

@@ -18,6 +18,7 @@ from typing import Any
 from fk_pipeline.scaffold.nested import decimal_of, nested
 from fk_pipeline.spec.formats import LogicalType
 from fk_pipeline.spec.sql import FORBIDDEN_IN_NAMES, quote
+from fk_pipeline.words import counted
 
 
 @dataclass(frozen=True)
@@ -210,8 +211,10 @@ def _of_fractions(values: Sequence[int | Decimal]) -> Inferred:
     dtype = decimal_of(values)
     places = max(max(0, -int(value.as_tuple().exponent)) for value in map(Decimal, values))
     if dtype is None or places > _MOST_EXACT:
-        return Inferred("DOUBLE", doubt=f"up to {places} digits after the point; {_NOT_EXACT}")
-    return Inferred(dtype, doubt=f"at most {places} digits after the point; DOUBLE if it is measured, not counted")
+        return Inferred("DOUBLE", doubt=f"up to {counted(places, 'digit')} after the point; {_NOT_EXACT}")
+    return Inferred(
+        dtype, doubt=f"at most {counted(places, 'digit')} after the point; DOUBLE if it is measured, not counted"
+    )
 
 
 def _of_large(values: Sequence[int]) -> Inferred:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, BeforeValidator
 
 from fk_pipeline.spec.base import as_tuple, problem
+from fk_pipeline.words import listed_for
 
 if TYPE_CHECKING:
     from fk_pipeline.spec.model import Output, PipelineSpec
@@ -98,9 +99,8 @@ def of_columns(given: Mapping[str, str], names: Iterable[str], what: str) -> dic
     known = {name.lower(): name for name in names}
     for name in given:
         if name.lower() not in known:
-            raise problem(
-                f"column {name!r} is not in the {what}; it has {', '.join(known.values())}", "descriptions", name
-            )
+            have = f"it has {listed_for(name, known.values())}"
+            raise problem(f"column {name!r} is not in the {what}; {have}", "descriptions", name)
     return {known[name.lower()]: str(text) for name, text in given.items()}
 
 

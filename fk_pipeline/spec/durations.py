@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from fk_pipeline.spec.base import problem
+from fk_pipeline.words import did_you_mean
 
 UNITS = ("milliseconds", "seconds", "minutes", "hours", "days", "weeks")
 """The units of a span; each also without its s."""
@@ -27,7 +28,10 @@ def span(text: str) -> timedelta:
     """
     match = _SPAN.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no span of time; write a whole number and a unit: 90 days ({', '.join(UNITS)})")
+        meant = did_you_mean("".join(re.findall("[A-Za-z]", text)), [*UNITS, *(unit[:-1] for unit in UNITS)])
+        raise ValueError(
+            f"{text!r} is no span of time; write a whole number and a unit: 90 days ({', '.join(UNITS)}){meant}"
+        )
     try:
         length = timedelta(**{f"{match[2].lower()}s": int(match[1])})
     except OverflowError:

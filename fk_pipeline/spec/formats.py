@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from fk_pipeline.spec.base import Frozen, problem
+from fk_pipeline.words import did_you_mean
 
 FORMATS = ("csv", "debezium", "delta", "dms", "maxwell", "parquet", "rows")
 """Formats that this version reads; `fk_pipeline.cdc` has one class for each."""
@@ -42,6 +43,7 @@ def _known(value: str) -> str:
     if value not in FORMATS and not OWN_FORMAT.fullmatch(value):
         raise problem(
             f"{value!r} is not a format that this version reads; it reads {', '.join(FORMATS)}, and module:Class"
+            f"{did_you_mean(value, FORMATS)}"
         )
     return value
 

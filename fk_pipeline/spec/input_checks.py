@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fk_pipeline.spec.base import problem
 from fk_pipeline.spec.formats import NAMING_TABLES, PLAIN, READ_INTO, TELLING_TIMES, CsvSpec
 from fk_pipeline.spec.sql import KEY_TYPES_REFUSED, Expression, SqlTextError, parse_expression, refuse_moments
+from fk_pipeline.words import listed_for
 
 if TYPE_CHECKING:
     from fk_pipeline.spec.inputs import SideSpec
@@ -29,11 +30,17 @@ def check_key(side: SideSpec, names: Sequence[str]) -> None:
     for i, name in enumerate(side.key):
         column = side.column(name)
         if column is None:
-            raise problem(f"key column {name!r} is not in the schema; it has {', '.join(names)}", "key", i)
+            raise problem(f"key column {name!r} is not in the schema; it has {listed_for(name, names)}", "key", i)
         if column.type.upper().split("<")[0].split("(")[0].split(" ")[0] in KEY_TYPES_REFUSED:
             raise problem(f"key column {name!r} has type {column.type}, which cannot be a key", "key", i)
     if len({n.lower() for n in side.key}) < len(side.key):
         raise problem(f"a column stands twice in the key {list(side.key)}", "key")
+
+
+def columns_like(name: str, side: SideSpec) -> str:
+    """Returns the columns of a side, and which of them an unknown name may mean, as the end of a sentence."""
+    names = [column.name for column in side.columns]
+    return f"; it has {listed_for(name, names)}"
 
 
 def check_options(side: SideSpec) -> None:
@@ -67,8 +74,7 @@ def check_options(side: SideSpec) -> None:
     for name, how in side.logical_types.items():
         column, dtype = side.column(name), READ_INTO.get(how, "TIMESTAMP")
         if column is None:
-            have = ", ".join(c.name for c in side.columns)
-            raise problem(f"column {name!r} is not in the schema; it has {have}", "logical_types", name)
+            raise problem(f"column {name!r} is not in the schema{columns_like(name, side)}", "logical_types", name)
         if not column.type.upper().startswith(dtype):
             raise problem(f"{how} is read into {dtype}; {name!r} is {column.type}", "logical_types", name)
 
@@ -81,8 +87,8 @@ def check_row_expression(side: SideSpec, text: str, *path: str | int) -> Express
         raise problem(f"{text!r}: {error}", *path) from None
     for read in expression.reads:
         if side.column(read[0]) is None:
-            have = ", ".join(c.name for c in side.columns)
-            raise problem(f"{text!r} reads column {read[0]!r}, which is not in the schema; it has {have}", *path)
+            what = f"{text!r} reads column {read[0]!r}, which is not in the schema{columns_like(read[0], side)}"
+            raise problem(what, *path)
     try:
         refuse_moments(text, side.type_of)
     except SqlTextError as error:

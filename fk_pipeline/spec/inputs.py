@@ -19,6 +19,7 @@ from fk_pipeline.spec.input_checks import (
     check_options,
     check_row_expression,
     check_valid_from,
+    columns_like,
 )
 from fk_pipeline.spec.sql import Column, SqlTextError, parse_columns
 
@@ -228,9 +229,8 @@ class SideSpec(Frozen):
         check_key(self, names)
         for i, name in enumerate(self.sensitive):
             if self.column(name) is None:
-                raise problem(
-                    f"sensitive column {name!r} is not in the schema; it has {', '.join(names)}", "sensitive", i
-                )
+                what = f"sensitive column {name!r} is not in the schema{columns_like(name, self)}"
+                raise problem(what, "sensitive", i)
         object.__setattr__(self, "sensitive", tuple(name for name in names if self.is_sensitive(name)))
         descriptions = of_columns(self.descriptions, [column.name for column in self.columns], "schema")
         object.__setattr__(self, "descriptions", descriptions)

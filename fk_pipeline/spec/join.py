@@ -14,6 +14,7 @@ from fk_pipeline.spec.inputs import SideSpec
 from fk_pipeline.spec.model import Output, PipelineSpec
 from fk_pipeline.spec.settings import OwnExpectation, OwnSuites
 from fk_pipeline.spec.sql import Column, SqlTextError, parse_expression, quote, refuse_moments
+from fk_pipeline.words import did_you_mean, listed_for
 
 
 class JoinSuites(OwnSuites):
@@ -119,12 +120,17 @@ class JoinSpec(PipelineSpec):
             side = Side(read[0].lower())
             column = self._column(side, read[1]) if len(read) > 1 else None
             if column is None:
-                have = ", ".join(c.name for c in self.columns_of(side))
-                raise SqlTextError(f"{'.'.join(read)!r} is not a column of the {side} schema; it has {have}")
+                names = [c.name for c in self.columns_of(side)]
+                have = f"it has {listed_for(read[-1], names)}"
+                raise SqlTextError(f"{'.'.join(read)!r} is not a column of the {side} schema; {have}")
             return side, column
         matches = [(side, c) for side in SIDES if (c := self._column(side, read[0])) is not None]
         if not matches:
-            raise SqlTextError(f"column {read[0]!r} is in neither schema")
+            of_sides = {side: [c.name for c in self.columns_of(side)] for side in SIDES}
+            have = "; ".join(f"{side} has {', '.join(of_side)}" for side, of_side in of_sides.items())
+            of_both = [name for of_side in of_sides.values() for name in of_side]
+            alike = did_you_mean(read[0], of_both if len(read) == 1 else [*map(str, SIDES), *of_both])
+            raise SqlTextError(f"column {read[0]!r} is in neither schema; {have}{alike}")
         if len(matches) > 1:
             raise SqlTextError(f"column {read[0]!r} is on both sides; write left.{read[0]} or right.{read[0]}")
         return matches[0]

@@ -15,8 +15,8 @@ from fk_pipeline.kinds.registry import FIRST, KINDS, OF_INLINE, kind_named
 from fk_pipeline.spec.base import as_tuple
 from fk_pipeline.spec.inputs import INPUT_NAME
 from fk_pipeline.spec.model import PipelineSpec
-from fk_pipeline.spec.paths import inline_of, inline_reference, place_of
-from fk_pipeline.spec.problems import described, line_of, within
+from fk_pipeline.spec.paths import inline_of, inline_reference, path_meant, place_of
+from fk_pipeline.spec.problems import described, line_of, of_meant_form, within
 from fk_pipeline.spec.results import REPLACED, as_input, schema_of
 from fk_pipeline.spec.sql import body_of
 from fk_pipeline.spec.yaml_text import YamlTextError, load_yaml
@@ -56,7 +56,7 @@ def load_spec(file: str | Path, read_by: Sequence[Path] = ()) -> PipelineSpec:
         read = {} if of else _read_elsewhere(document, path, read_by, texts)
         return PipelineSpec.model_validate({**given, "file": path, **read, "texts": tuple(texts.items())})
     except ValidationError as error:
-        problems = [described(e, document, of) for e in error.errors()]
+        problems = [described(e, document, of) for e in of_meant_form(error.errors())]
     lines = [f"{escaped(str(whole))}:{line}: {message}" for line, message in sorted(problems)]
     raise PipelineFileError("\n".join(lines))
 
@@ -149,7 +149,9 @@ def load_document(path: Path, texts: Texts | None = None) -> dict[Any, Any]:
         document = load_yaml(_read(path, {} if texts is None else texts))
     except FileNotFoundError:
         raise PipelineFileError(
-            "there is no such pipeline file", where=str(path), fix="give the path of a pipeline .yaml file"
+            f"there is no such pipeline file{path_meant(path)}",
+            where=str(path),
+            fix="give the path of a pipeline .yaml file",
         ) from None
     except YamlTextError as error:
         raise PipelineFileError(str(error), where=f"{path}:{error.line}") from None
@@ -260,6 +262,9 @@ def _with_result(
     if other.resolve() in [file.resolve() for file in chain]:
         circle = " -> ".join(file.name for file in [*chain, other])
         raise PipelineFileError(f"{name}: these pipelines read each other's results: {circle}", where=where)
+    if not inline_of(other)[0].is_file():
+        what = f"{name}: there is no such pipeline file {given['pipeline']}{path_meant(other)}"
+        raise PipelineFileError(what, where=where, fix="give the path of a pipeline .yaml file, relative to this one")
     feeding = load_spec(other, chain)
     texts |= dict(feeding.texts)
     result = as_input(feeding, referred=referred)

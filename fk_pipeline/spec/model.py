@@ -26,6 +26,7 @@ from fk_pipeline.spec.inputs import ClockSpec, SideSpec
 from fk_pipeline.spec.paths import folder_of, place_of
 from fk_pipeline.spec.settings import OwnSuites, Settings
 from fk_pipeline.spec.sql import Column
+from fk_pipeline.words import did_you_mean, listed_for
 
 UNKNOWN_TYPE = "expression"
 """Stands for the type of an expression where only Spark can tell it."""
@@ -48,10 +49,15 @@ class Output:
     """It is a column as it is, so that computing it cannot fail."""
 
 
+def no_kind(name: object) -> str:
+    """Returns the problem of a name that no kind has."""
+    return f"{name!r} is not possible; it must be {' or '.join(map(repr, KINDS))}{did_you_mean(name, KINDS)}"
+
+
 def registered(name: str) -> str:
     """Returns the name of a kind if the registry has it."""
     if name not in KINDS:
-        raise problem(f"{name!r} is not possible; it must be {' or '.join(map(repr, KINDS))}")
+        raise problem(no_kind(name))
     return name
 
 
@@ -195,7 +201,7 @@ class PipelineSpec(Frozen):
             return handler(given)
         kind = given.get("kind", FIRST)
         if not isinstance(kind, str) or kind not in KINDS:
-            raise problem(f"{kind!r} is not possible; it must be {' or '.join(map(repr, KINDS))}", "kind")
+            raise problem(no_kind(kind), "kind")
         spec: type[PipelineSpec] = loaded(kind_named(kind).spec)
         return spec.model_validate(given)
 
@@ -219,7 +225,9 @@ def _check_stages(spec: PipelineSpec) -> None:
     stages, named = spec.definition.stage_names, spec.settings.strategy
     for name in named if isinstance(named, dict) else ():
         if name not in stages:
-            raise problem(f"there is no stage {name!r}; stages are {', '.join(stages)}", "settings", "strategy", name)
+            raise problem(
+                f"there is no stage {name!r}; stages are {listed_for(name, stages)}", "settings", "strategy", name
+            )
 
 
 def _check_warehouse(spec: PipelineSpec) -> None:
@@ -237,8 +245,9 @@ def _check_expectations(spec: PipelineSpec) -> None:
         for i, expectation in enumerate(spec.expectations.of(table)):
             unknown = [column for column in expectation.columns if column not in names]
             if unknown:
+                have = f"it has {listed_for(unknown[0], names)}"
                 raise problem(
-                    f"{expectation.type} names column {unknown[0]!r}, which {table} has not; it has {', '.join(names)}",
+                    f"{expectation.type} names column {unknown[0]!r}, which {table} has not; {have}",
                     "expectations",
                     table,
                     i,

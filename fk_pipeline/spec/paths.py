@@ -10,6 +10,8 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
+from fk_pipeline.words import did_you_mean
+
 GLOB = re.compile(r"[*?\[]")
 """The characters that make a path a glob."""
 
@@ -51,6 +53,24 @@ def split_glob(path: str) -> tuple[str, str]:
     parts = path.split("/")
     fixed = next((i for i, part in enumerate(parts) if GLOB.search(part)), len(parts))
     return "/".join(parts[:fixed]) or ("/" if path.startswith("/") else ""), "/".join(parts[fixed:])
+
+
+def path_meant(path: str | Path) -> str:
+    """Returns the path that is meant by one that leads nowhere, as the end of a sentence.
+
+    That is the path with its first missing part replaced by what lies there and is spelled alike; nothing if nothing
+    is, or if the path is a URI.
+    """
+    whole = Path(path)
+    missing = next((part for part in [*whole.parents[::-1], whole] if not part.exists()), None)
+    if "://" in str(path) or missing is None:
+        return ""
+    try:
+        names = [other.name for other in missing.parent.iterdir()]
+    except OSError:
+        return ""
+    rest = whole.relative_to(missing)
+    return did_you_mean(missing.name, names, lambda name: str(missing.with_name(name) / rest))
 
 
 def inline_reference(file: Path, name: str) -> Path:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import difflib
-from typing import Any, get_args, get_origin
+import re
+from collections.abc import Sequence
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
 from fk_pipeline.contract import loaded
 from fk_pipeline.kinds.registry import FIRST, KINDS, kind_named
 from fk_pipeline.spec.model import PipelineSpec
+from fk_pipeline.words import did_you_mean, meant_or_all
+
+_FORM = re.compile(r"[\[(]")
+"""Found in a part of a place that names the form of a value, such as `dict[str,...]`, and no key."""
 
 _MOST_KEYS = 8
 """The largest number of keys of a mapping that an error lists."""
@@ -25,7 +31,7 @@ def described(error: Any, document: Any, inline: str = "") -> tuple[int, str]:
     """
     context = error.get("ctx") or {}
     loc = within(tuple(error["loc"]) + tuple(context.get("path", ())), inline)
-    shown = ".".join(str(part) for part in loc if not isinstance(part, int))
+    shown = ".".join(str(part) for part in loc if not isinstance(part, int) and not _FORM.search(str(part)))
     kind, got = error["type"], error.get("input")
     if kind == "pipeline_file":
         message = f"{shown}: {context['message']}" if shown else context["message"]
@@ -37,11 +43,20 @@ def described(error: Any, document: Any, inline: str = "") -> tuple[int, str]:
         message = f"{shown}: {got!r} is not possible; it must be a mapping{_keys(loc, document)}"
     elif kind == "literal_error":
         message = f"{shown}: {got!r} is not possible; it must be {context['expected']}"
+        message += did_you_mean(got, re.findall("'([^']*)'", context["expected"]))
     elif kind == "string_pattern_mismatch":
         message = f"{shown}: {got!r} must start with a letter a-z and go on with a-z, 0-9 and _"
     else:
         message = f"{shown}: {error['msg']}, not {got!r}"
     return line_of(document, loc), message
+
+
+def of_meant_form(errors: Sequence[Any]) -> list[Any]:
+    """Returns the errors without those of a form that a value has not: of a mapping, that it is no text."""
+    places = {
+        tuple(error["loc"])[:i] for error in errors for i, part in enumerate(error["loc"]) if "dict[" in str(part)
+    }
+    return [e for e in errors if tuple(e["loc"])[:-1] not in places or not isinstance(e.get("input"), dict)]
 
 
 def within(loc: tuple[Any, ...], inline: str) -> tuple[Any, ...]:
@@ -60,9 +75,7 @@ def _suggestion(loc: tuple[Any, ...], document: Any) -> str:
     model = _model_at(loc[:-1], document)
     if model is None:
         return ""
-    known = sorted(_keys_of(model))
-    close = difflib.get_close_matches(str(loc[-1]), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; possible are {', '.join(known)}"
+    return meant_or_all(loc[-1], sorted(_keys_of(model)))
 
 
 def _keys_of(model: type[BaseModel]) -> list[str]:
@@ -77,13 +90,20 @@ def _model_at(loc: tuple[Any, ...], document: Any) -> type[BaseModel] | None:
     for part in loc:
         if get_origin(model) is dict:  # of mappings by any names
             model = get_args(model)[1]
-        elif _is_model(model):
-            field = model.model_fields.get(str(part))
-            model = None if field is None else field.annotation
-        else:
-            return None
-    mapping: type[BaseModel] | None = model if _is_model(model) else None
-    return mapping
+            continue
+        mapping = _mapping_of(model)
+        field = None if mapping is None else mapping.model_fields.get(str(part))
+        model = None if field is None else field.annotation
+    return _mapping_of(model)
+
+
+def _mapping_of(annotation: Any) -> type[BaseModel] | None:
+    """Returns the model that a field has, or may have among other forms; None without one."""
+    if _is_model(annotation):
+        mapping: type[BaseModel] = annotation
+        return mapping
+    forms = get_args(annotation) if get_origin(annotation) in (Union, UnionType, Annotated) else ()
+    return next((model for form in forms if (model := _mapping_of(form)) is not None), None)
 
 
 def _is_model(annotation: Any) -> bool:

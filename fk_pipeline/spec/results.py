@@ -18,6 +18,7 @@ from fk_pipeline.errors import PipelineFileError, StateError
 from fk_pipeline.spec.described import description_of_output
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.spec.model import CATALOG_NAME, UNKNOWN_TYPE, PipelineSpec
+from fk_pipeline.spec.paths import path_meant
 from fk_pipeline.spec.sql import quote
 
 REPLACED = ("path", "format", "schema", "key", "op_column", "sequence_by", "batch_by", "delete_when", "csv", "table")
@@ -146,7 +147,7 @@ def schema_of(folder: Path, table: str, where: str) -> str:
         raise PipelineFileError(f"the Delta table {table} cannot be read: {error}", where=where) from None
     if not columns:
         raise PipelineFileError(
-            f"there is no Delta table {table}",
+            f"there is no Delta table {table}{path_meant(path)}",
             where=where,
             fix=f"give the path or URI of the folder that has _delta_log{_of_catalog(table)}",
         )

@@ -17,6 +17,7 @@ from sqlglot.dialects.spark import Spark
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from fk_pipeline.spec.column_types import wrong_column, wrong_type
 from fk_pipeline.spec.determinism import TypeOf, function_of, is_not_of_the_row, moment_in
 
 DIALECT = "spark"
@@ -134,11 +135,13 @@ def parse_columns(ddl: str) -> tuple[Column, ...]:
         text = f"CREATE TABLE t ({ddl}\n)"
         table, *_ = Spark().parser().parse(tokens_of(text), text)
     except SqlglotError as error:
-        raise SqlTextError(f"not a Spark column list: {_first_line(error)}") from None
+        why = wrong_column(ddl) or _first_line(error)
+        raise SqlTextError(f"not a Spark column list: {why}") from None
     schema = table.this if isinstance(table, exp.Create) else None
     definitions = schema.expressions if isinstance(schema, exp.Schema) else []
     if not definitions or not all(isinstance(d, exp.ColumnDef) and d.kind for d in definitions):
-        raise SqlTextError("not a Spark column list; it should look like 'id BIGINT, name STRING'")
+        why = wrong_column(ddl) or "it should look like 'id BIGINT, name STRING'"
+        raise SqlTextError(f"not a Spark column list: {why}")
     columns = tuple(Column(d.this.name, _type_of(d)) for d in definitions)
     seen: set[str] = set()
     for column in columns:
@@ -163,6 +166,8 @@ def _type_of(definition: exp.ColumnDef) -> str:
         raise SqlTextError(f"column {definition.this.name!r} has type TIME, which is not supported; declare it STRING")
     if base in TYPES_REFUSED or (dtype.this == exp.DataType.Type.USERDEFINED and text not in SYNONYMS.values()):
         raise SqlTextError(f"column {definition.this.name!r} has type {text}, which is not supported")
+    if wrong := wrong_type(dtype):
+        raise SqlTextError(f"column {definition.this.name!r} has type {wrong}")
     return text
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
@@ -24,6 +23,7 @@ from fk_pipeline.testing.cases import (
     WrittenNumber,
 )
 from fk_pipeline.testing.inputs import CaseInput, inputs_of_cases
+from fk_pipeline.words import meant_or_all
 
 DELETE = "delete"
 """In place of the values of a row: a mapping with the values of its key, which is deleted."""
@@ -165,7 +165,7 @@ class _CaseReader:
                 self._wrong(at, f"{name!r} is a clock, which {_NOW} sets: '{_NOW}: 2026-05-01'")
             elif source is None:
                 self._wrong(
-                    at, f"there is no input {str(name)!r}{_suggestion(name, [str(t.side) for t in self.inputs])}"
+                    at, f"there is no input {str(name)!r}{meant_or_all(name, [str(t.side) for t in self.inputs])}"
                 )
             elif source.lands_as != source.side:
                 self._wrong(at, f"{name!r} is the same stream as {str(source.lands_as)!r}; give its rows there, once")
@@ -212,7 +212,7 @@ class _CaseReader:
         for name, value in self._mapping(given, place, None, "a row").items():
             column = known.get(str(name).lower())
             if column is None:
-                self._wrong((*place, name), f"{whose} has no column {str(name)!r}{_suggestion(name, columns)}")
+                self._wrong((*place, name), f"{whose} has no column {str(name)!r}{meant_or_all(name, columns)}")
             elif column in values:
                 self._wrong((*place, name), f"{whose}: a row has column {column!r} twice")
             else:
@@ -240,7 +240,7 @@ class _CaseReader:
             return {}
         for key in given if keys is not None else ():
             if key not in (keys or ()):
-                self._wrong((*place, key), f"{what} has no key {str(key)!r}{_suggestion(key, keys or ())}")
+                self._wrong((*place, key), f"{what} has no key {str(key)!r}{meant_or_all(key, keys or ())}")
         return given
 
     def _list(self, given: Any, place: DocumentPlace) -> Sequence[Any]:
@@ -262,12 +262,6 @@ def _document(file: Path) -> Any:
         raise CaseFileError(str(error), where=f"{file}:{error.line}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise CaseFileError(f"the file of cases cannot be read: {error}", where=str(file)) from None
-
-
-def _suggestion(name: Any, names: Sequence[str]) -> str:
-    known = {other.lower(): other for other in names}
-    close = difflib.get_close_matches(str(name).lower(), known, n=1)
-    return f"; did you mean {known[close[0]]!r}?" if close else f"; there are {', '.join(names)}"
 
 
 def _shown(value: Any) -> str:

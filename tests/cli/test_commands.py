@@ -291,7 +291,7 @@ def test_quarantine_lists_exports_and_replays(rows_pipeline: Any, tmp_path: Path
     assert f"quarantined: 4; 'fk-pipeline quarantine {made.file}' lists them" in invoke("status", made.file).stdout
 
     file = tmp_path / "bad.jsonl"
-    assert "1 records written" in invoke("quarantine", made.file, "--side", "right", "--export", file).stdout
+    assert "1 record written" in invoke("quarantine", made.file, "--side", "right", "--export", file).stdout
     done = invoke("quarantine", made.file, "--batch", "0..1", "--side", "left", "--export", file, "--format", "json")
     assert json.loads(done.stdout) == {"rows": 3, "file": str(file)}
     assert "not edited" in invoke("quarantine", made.file, file, "--replay").stdout

@@ -175,7 +175,7 @@ def test_a_folder_that_never_was_is_an_error_and_one_that_is_gone_a_note(place: 
     for name in ("run", "plan"):
         status, out, err = command(name, place)
         assert (status, out) == (2, "")
-        assert f"{place}: left.path: there is no file or folder {folder}" in err
+        assert f"{place}:4: left.path: there is no file or folder {folder}\n" in err
         assert f"mkdir -p '{folder}'" in err
     assert not (place.parent / "warehouse" / "p" / "files").exists()
     assert f"left: there is nothing at {folder}" in notices(place)["left", "missing"]["text"]
@@ -199,6 +199,15 @@ def test_a_glob_is_missing_where_the_folder_is_that_it_starts_from(place: Path) 
     assert f"there is no file or folder {place.parent}/landing/lost" in err
     place.write_text(place.read_text().replace("landing/lost/*", "landing/*/none"))
     assert ("left", "missing") not in notices(place)
+
+
+@pytest.mark.parametrize("path", ["landing/lfet", "lnading/left"])
+def test_a_folder_that_is_spelled_alike_is_proposed(place: Path, path: str) -> None:
+    place.write_text(place.read_text().replace("landing/left", path))
+    _, _, err = command("plan", place)
+    assert f"{place.parent}/{path}; did you mean '{place.parent}/landing/left'?" in err
+    _, _, err = command("plan", place.with_name("q.yml"))
+    assert f"{place.parent}/q.yml: there is no such pipeline file; did you mean '{place}'?" in err
 
 
 def test_a_delta_table_that_is_not_there_is_told(place: Path) -> None:

@@ -88,7 +88,7 @@ def test_they_answer_without_spark(made: Any, command: Callable[..., Any], tmp_p
         ),
         pytest.param(
             ["impact", "--right-key", "b"],
-            "1 rows of the result would be written or taken out.",
+            "1 row of the result would be written or taken out.",
             marks=pytest.mark.slow,
         ),
     ],

@@ -80,7 +80,7 @@ def test_what_needs_no_run_is_told_of_every_pipeline_that_can_tell_it(
         assert err.count("b.yaml:4: group_by") == 1
         assert "c waits for b\n" in err
         assert "dagster" not in err + out
-        assert out.count("1 new landing files" if name == "plan" else "new files: 1") == 2
+        assert out.count("1 new landing file" if name == "plan" else "new files: 1") == 2
     _, out, _ = called(monkeypatch, capsys, "plan", tmp_path, "--format", "json")
     found = {one["pipeline"]: one for one in json.loads(out)}
     assert found.keys() == {"a", "b", "c", "d", "no_folder"}

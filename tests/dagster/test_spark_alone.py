@@ -68,7 +68,7 @@ def test_commands_and_programs_use_it_until_it_ends(tmp_path: Path) -> None:
         assert ran.stderr.count(said) == ran.stderr.count("Spark ") == 1
         checked = called(*command, "verify", file)
         assert checked.stderr.count(said) == 1
-        assert "1 result rows: equal to" in checked.stdout
+        assert "1 result row: equal to" in checked.stdout
         assert said not in called(*command, "show", file, "aggregated").stderr
         died = called("-c", PROGRAM, file, server["pid"])
         assert died.stderr.count(said) == 1

@@ -110,9 +110,9 @@ def test_a_windowed_join_is_planned_as_it_runs_and_counts_what_the_clock_passes(
     assert due["strategy"] == "incremental"
     assert due["forecast"]["seconds"] > 0
     beside = "; besides, the rows that the clock passes (clock 12, open rows 4)"
-    assert due["reason"] == f"1 changed rows touch about 8{beside}" == due["forecast"]["why"]
+    assert due["reason"] == f"1 changed row touches about 8{beside}" == due["forecast"]["why"]
     last = run(made)
-    assert last["reason"].startswith("1 changed rows and 4 that the clock passed touch about 8")
+    assert last["reason"].startswith("1 changed row and 4 that the clock passed touch about 8")
     assert (last["way"], last["changed_rows"], last["facts"]["numbers"]["passed"]) == ("refresh", 1, 4)
     assert made.result() == [("a", 10, 10), ("b", 10, None), ("c", 11, None), ("d", 12, None)]
     made.land(2, [("e", 99)])

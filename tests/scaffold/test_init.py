@@ -16,10 +16,12 @@ from typer.testing import CliRunner
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import PipelineFileError, UsageError
 from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.scaffold.make import make_folder
+from fk_pipeline.scaffold.meanings import Meant
 from fk_pipeline.scaffold.sample import read_sample
 from fk_pipeline.scaffold.sampled import Sample
 from fk_pipeline.scaffold.types import Inferred, of_connect, of_values
-from fk_pipeline.scaffold.write import Made, make_folder
+from fk_pipeline.scaffold.write import Made
 from fk_pipeline.spec import load_spec
 
 DEMO = Path(__file__).parents[2] / "fk_pipeline/demo/data/landing"
@@ -294,7 +296,7 @@ def test_names_that_both_sides_have_are_told_apart(tmp_path: Path) -> None:
         ("orders", "customers"),
     )
     assert [output.name for output in made.spec.outputs] == [
-        "id", "name", "customer_name", "customer_id", "right_customer_id", "right_customer_name",
+        "id", "name", "customer_name", "customer_id", "right_name",
     ]  # fmt: skip
 
 
@@ -303,7 +305,7 @@ def test_the_folder_is_what_the_contract_says(tmp_path: Path) -> None:
     folder = tmp_path / "Shop 1"
     assert made.spec.name == "shop_1"
     assert [str(one.relative_to(folder)) for one in made.written] == [
-        "shop_1.yaml", "landing/orders", "landing/customers", "dagster.yaml", "README.md",
+        "shop_1.yaml", "shop_1.tests.yaml", "landing/orders", "landing/customers", "dagster.yaml", "README.md",
     ]  # fmt: skip
     assert all(one.exists() for one in made.written)
     assert "fk-pipeline run shop_1.yaml" in (folder / "README.md").read_text()
@@ -331,8 +333,7 @@ def test_rows_that_no_values_tell_apart_are_events(tmp_path: Path) -> None:
         "event",
         "customer",
         "page",
-        "customer_customer",
-        "customer_event",
+        "right_event",
     ]
 
 
@@ -346,7 +347,7 @@ def test_rows_that_may_be_changes_have_a_key_to_write(tmp_path: Path, more: dict
 
 def test_with_one_sample_the_right_side_is_a_guess(tmp_path: Path) -> None:
     file = lines(tmp_path / "orders" / "1.jsonl", {"id": 1, "customer_id": 7})
-    made = make_folder(tmp_path / "shop", [file])
+    made = make_folder(tmp_path / "shop", [file], kind=Meant.FOREIGN_KEY)
     assert (made.spec.right.path, made.spec.right.key) == ("landing/customers", ("customer_id",))
     assert "guessed: no sample of it" in made.spec.file.read_text()
 
@@ -370,10 +371,11 @@ def test_in_place_reads_where_the_samples_lie(tmp_path: Path) -> None:
     assert not (tmp_path / "shop" / "landing").exists()
 
 
-def test_samples_in_the_wrong_order_are_told(tmp_path: Path) -> None:
+def test_the_left_side_is_the_one_that_refers_to_the_other(tmp_path: Path) -> None:
     orders, customers = [{"id": i, "customer_id": 7} for i in (1, 2)], [{"id": 7, "name": "x"}]
     made = made_of(tmp_path, customers, orders, ("customers", "orders"))
-    assert any("name the samples the other way round" in one for one in made.facts)
+    assert (made.spec.left.path, made.spec.right.path) == ("landing/orders", "landing/customers")
+    assert any("orders refers to customers, so it is the left side" in fact for fact in made.facts)
 
 
 def test_the_command_says_what_it_found_and_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -452,8 +454,9 @@ def test_what_cannot_be_made_is_refused_and_leaves_nothing(
     lines(tmp_path / "b.jsonl", {"id": 1})
     (tmp_path / "bad.jsonl.gz").write_text("no gzip")
     (tmp_path / "log" / "_delta_log").mkdir(parents=True)
+    files = [tmp_path / file for file in (left, right) if file]
     with pytest.raises(UsageError, match=said):
-        make_folder(tmp_path / "shop", [tmp_path / one for one in (left, right) if one], in_place=in_place)
+        make_folder(tmp_path / "shop", files, kind=Meant.FOREIGN_KEY, in_place=in_place)
     assert not (tmp_path / "shop").exists()
 
 

@@ -19,7 +19,7 @@ from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.scaffold import write
 from fk_pipeline.spec import PipelineSpec, load_spec
 from fk_pipeline.spec.places import landing_path
-from fk_pipeline.spec.project import project_of
+from fk_pipeline.spec.project import pipeline_files, project_of
 
 QUERY = """
 -- by country
@@ -86,7 +86,7 @@ def test_a_pipeline_for_each_table_that_lands_and_one_for_the_query(shop: Shop) 
     }
     assert landing_path(query, "nations") == str(shop.given["nations"])
     assert query.inputs["nations"].key == ("nation_id",)
-    assert project_of([*shop.made.glob("[!d]*.yaml")]).names.keys() == {
+    assert project_of(pipeline_files([shop.made])).names.keys() == {
         shop.made / f"{name}.yaml" for name in ("orders", "customers", "revenue")
     }
     for line in (
@@ -104,7 +104,9 @@ def test_a_pipeline_for_each_table_that_lands_and_one_for_the_query(shop: Shop) 
 def test_only_delta_tables_need_no_pipeline_of_their_own(shop: Shop) -> None:
     shop.sql.write_text("SELECT country FROM nations")
     told = shop.init("--format", "json", orders=None, customers=None)
-    assert [Path(one).name for one in json.loads(told.stdout)["files"]] == ["revenue.yaml", "dagster.yaml", "README.md"]
+    assert [Path(one).name for one in json.loads(told.stdout)["files"]] == [
+        "revenue.yaml", "revenue.tests.yaml", "dagster.yaml", "README.md",
+    ]  # fmt: skip
     assert shop.spec("revenue").file.exists()
 
 
@@ -239,11 +241,25 @@ def test_of_files_that_cannot_all_be_written_none_stays(tmp_path: Path) -> None:
     assert [one.name for one in tmp_path.iterdir()] == ["b.yaml"]
 
 
-@pytest.mark.parametrize("option", ["--key", "--clock"])
-def test_options_of_a_query_go_with_one(shop: Shop, option: str) -> None:
-    ended = CliRunner().invoke(app, ["init", str(shop.made), option, "orders=order_id"])
-    assert f"{option} goes with --query" in str(ended.exception)
+def test_a_clock_is_of_a_query(shop: Shop) -> None:
+    ended = CliRunner().invoke(app, ["init", str(shop.made), "--clock", "now=1 day"])
+    assert "--clock goes with --query" in str(ended.exception)
     assert not shop.made.exists()
+
+
+def test_a_query_may_be_given_as_its_text(shop: Shop) -> None:
+    query = "SELECT nation_id, COUNT(*) AS n FROM customers GROUP BY nation_id"
+    options = ["--query", query, "--from-sample", f"customers={shop.given['customers']}"]
+    ended = CliRunner().invoke(app, ["init", str(shop.made), *options])
+    assert ended.exit_code == 0, ended.output
+    spec = shop.spec("revenue")
+    assert isinstance(spec, QuerySpec)
+    assert spec.query.strip() == query
+    other = str(shop.folder / "other")
+    wrong = CliRunner().invoke(app, ["init", other, "--query", "SELECT x FROM nowhere"])
+    assert "--query, line 1: nothing was given for nowhere" in str(wrong.exception)
+    missing = CliRunner().invoke(app, ["init", other, "--query", str(shop.folder / "on.sql")])
+    assert f"did you mean '{shop.sql}'?" in str(missing.exception)
 
 
 @pytest.mark.slow  # they are loaded in the tests before; tables and a query that run: kinds/query

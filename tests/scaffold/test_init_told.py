@@ -164,7 +164,7 @@ def test_nested_values_have_the_type_that_reads_them_all(text: str, kind: str | 
             "up to 8 digits after the point; it keeps 15 to 17 digits: DECIMAL(p,s) if it is an",
         ),
         (["1e30", "2.5"], "DOUBLE", "numbers with an exponent; it keeps 15 to 17 digits"),
-        ([f"{'9' * 40}.5"], "DOUBLE", "up to 1 digits after the point; it keeps 15 to 17 digits"),
+        ([f"{'9' * 40}.5"], "DOUBLE", "up to 1 digit after the point; it keeps 15 to 17 digits"),
     ],
 )
 def test_fractions_are_exact_where_they_can_be_and_a_double_is_told(values: list[str], kind: str, doubt: str) -> None:

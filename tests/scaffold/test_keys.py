@@ -18,9 +18,9 @@ from typer.testing import CliRunner
 
 from fk_pipeline.cli.main import app
 from fk_pipeline.errors import PipelineFileError
+from fk_pipeline.scaffold.make import make_folder
 from fk_pipeline.scaffold.sample import read_sample
 from fk_pipeline.scaffold.sampled import as_events
-from fk_pipeline.scaffold.write import make_folder
 
 Rows = list[dict[str, Any]]
 EVENTS = "events"

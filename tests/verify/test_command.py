@@ -35,8 +35,8 @@ def test_verify_says_what_it_looked_at_what_is_left_out_and_what_mends_what_is_w
     assert told.stdout.splitlines() == [
         "4 result rows: equal to the join of the two tables, without what is listed here",
         "joined anew: 5 left rows and 2 right rows",
-        f"- 1 left row(s) left out and 1 left row(s) without their right row, as {fails}",
-        f"- 2 line(s) of landing files in neither table: 'fk-pipeline quarantine {made.file}' lists them",
+        f"- 1 left row left out and 1 left row without the right row, as {fails}",
+        f"- 2 lines of landing files in neither table: 'fk-pipeline quarantine {made.file}' lists them",
     ]
     assert "quarantined: 4" in invoke("status", made.file).stdout
     told = invoke("explain", made.file, "--key", "id=3,v=3").stdout

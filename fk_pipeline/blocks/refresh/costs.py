@@ -23,6 +23,7 @@ from sqlglot import exp
 from fk_pipeline.answers import Forecast
 from fk_pipeline.blocks.select.block import Block, Unit
 from fk_pipeline.store.logs import UNKNOWN_SIZE
+from fk_pipeline.words import counted
 
 COSTS = "costs"
 """The facts in a commit of a block about its run and earlier ones (`facts_of`)."""
@@ -239,11 +240,13 @@ def decide(numbers: Numbers, earlier: Sequence[Run], *, may_be_whole: bool = Tru
     refresh, whole = (predicted(way, numbers, earlier) for way in (Way.REFRESH, Way.WHOLE))
     most = max(numbers.touched, numbers.again)
     passed = f" and {numbers.passed:,} that the clock passed" if numbers.passed else ""
-    touch = f"{numbers.changed:,} changed rows{passed} touch about {most:,}"
+    verb = "touches" if numbers.changed == 1 and not passed else "touch"
+    touch = f"{counted(numbers.changed, 'changed row')}{passed} {verb} about {most:,}"
     if not may_be_whole:
         return Decision(Way.REFRESH, f"{touch}, and refresh is incremental", refresh, numbers)
     if numbers.single_group and numbers.touched:
-        return Decision(Way.WHOLE, f"{numbers.changed:,} rows changed, and all rows make one group", whole, numbers)
+        why = f"{counted(numbers.changed, 'row')} changed, and all rows make one group"
+        return Decision(Way.WHOLE, why, whole, numbers)
     if most <= ALWAYS_FEW:
         return Decision(Way.REFRESH, touch, refresh, numbers)
     why = f"{touch}, which should take {_shown(refresh)}, and the whole {_shown(whole)}"

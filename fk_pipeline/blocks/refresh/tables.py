@@ -17,6 +17,7 @@ from fk_pipeline.blocks.select.likeness import known_type
 from fk_pipeline.blocks.select.lineage import plain_read, reads_of, reads_of_sql
 from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import sql_over
+from fk_pipeline.spec.load import file_and_line
 from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import DIALECT
 from fk_pipeline.store import schemas as s
@@ -199,7 +200,8 @@ def _analysed(
         fields = sql_over(frames, lambda tables: block.of(tables, more)).schema.fields
         row_hash((field.name, field.dataType) for field in fields)  # refuses a type that cannot be hashed
     except (PySparkException, TypeError) as error:
-        raise PipelineFileError(f"{written}: {first_line(error)}", where=str(spec.file)) from None
+        place = file_and_line(spec.file, written.split(",", maxsplit=1)[0], "")
+        raise PipelineFileError(f"{written}: {first_line(error)}", where=place) from None
     return {field.name: field.dataType.simpleString() for field in fields}
 
 

@@ -14,6 +14,7 @@ from fk_pipeline.blocks.calls import Call, calls_in
 from fk_pipeline.blocks.select.trees import laterals_of, sources_of
 from fk_pipeline.spec.determinism import function_of, is_not_of_the_row, knows_the_time, moment_in
 from fk_pipeline.spec.sql import DIALECT, Column, SqlTextError
+from fk_pipeline.words import did_you_mean, listed_for
 
 JOINS = {"": "", "INNER": "", "CROSS": "", "LEFT": "LEFT"}
 """Per kind of join that a block takes, how Spark joins."""
@@ -204,7 +205,7 @@ def refuse_unknown_tables(tree: exp.Query, inputs: Mapping[str, Sequence[Column]
     for table in tree.find_all(exp.Table):
         if table.name.lower() not in ctes | {*inputs} or table.db:
             shown = table.sql(dialect=DIALECT)
-            not_taken(table, f"{shown} is no input; inputs are {', '.join(inputs)}")
+            not_taken(table, f"{shown} is no input; inputs are {listed_for(table.name, inputs)}")
 
 
 def refuse_unresolved(tree: exp.Select, inputs: Mapping[str, Sequence[Column]]) -> None:
@@ -237,7 +238,8 @@ def refuse_excepted(tree: exp.Query, inputs: Mapping[str, Sequence[Column]]) -> 
             present = [name for alias, names in have.items() if table in ("", alias) for name in names]
             for column in left_out:
                 if "*" not in present and column.name.lower() not in present:
-                    not_taken(output, f"{column.name} is no column to be left out; there are {', '.join(present)}")
+                    have_names = f"there are {listed_for(column.name, present)}"
+                    not_taken(output, f"{column.name} is no column to be left out; {have_names}")
 
 
 def refuse_same_names(tree: exp.Select) -> None:
@@ -269,15 +271,17 @@ def _refuse_unresolved_column(column: exp.Column, have: Mapping[str, Sequence[st
     table, name = column.table.lower(), column.name.lower()
     if table and table not in have:
         if not any(table in columns for columns in have.values()):  # else it is a field of a struct
-            not_taken(column, f"no table is called {column.table} here; there are {', '.join(have)}")
+            not_taken(column, f"no table is called {column.table} here; there are {listed_for(table, have)}")
         return
     owners = [alias for alias, columns in have.items() if {name, "*"} & {*columns} and table in ("", alias)]
     if len(owners) > 1 and name not in joined_by:
         of = " and of ".join(owners)
         not_taken(column, f"{column.name} is a column of {of}; write {owners[0]}.{column.name}, or whose it is")
     if not owners:
-        some = "; ".join(f"{alias} has {', '.join(have[alias])}" for alias in ([table] if table else have))
-        not_taken(column, f"{column.name} is no column; {some}")
+        tables = [table] if table else [*have]
+        some = "; ".join(f"{alias} has {', '.join(have[alias])}" for alias in tables)
+        alike = did_you_mean(name, [other for alias in tables for other in have[alias]])
+        not_taken(column, f"{column.name} is no column; {some}{alike}")
 
 
 def refuse_moments(tree: exp.Expr, text: str, inputs: Mapping[str, Sequence[Column]]) -> None:

@@ -26,6 +26,7 @@ from fk_pipeline.identity import Side
 from fk_pipeline.kinds.aggregate.kind import AT, AggregateStage, by
 from fk_pipeline.kinds.aggregate.spec import AggregateSpec
 from fk_pipeline.kinds.aggregate.windows import MICROS, Windows
+from fk_pipeline.spec.load import file_and_line
 from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import GENERATORS, KEY_TYPES_REFUSED, parse_expression
 from fk_pipeline.store import schemas as s
@@ -56,7 +57,8 @@ def layout_of(session: SparkSession, spec: AggregateSpec) -> Layout:
     written = "aggregates, having or select"
     for text, measure in zip(spec.aggregates, spec.measures, strict=True):
         if any(call.name in GENERATORS for call in calls_in(measure.text)):
-            raise PipelineFileError(f"{written}: {text!r} makes several rows of a group", where=str(spec.file))
+            place = file_and_line(spec.file, "aggregates", text)
+            raise PipelineFileError(f"{written}: {text!r} makes several rows of a group", where=place)
     result = analysed_table(spec, tables, block, read, hashed=True, written=written)
     groups = sql_over(
         {alias.name: no_rows for alias in block.aliases}, replace(block, keep=None, columns=block.named).of
@@ -77,7 +79,7 @@ def _group_type(spec: AggregateSpec, rows: DataFrame, name: str) -> str:
         fix = f"LOWER(CAST({sql} AS STRING))" if collated else fix
         raise PipelineFileError(
             f"group_by {name!r} is {dtype}, whose values cannot be told apart as keys",
-            where=str(spec.file),
+            where=file_and_line(spec.file, "group_by", sql),
             fix=f"group by another value, for example {fix} AS {name}",
         )
     return dtype
@@ -90,18 +92,19 @@ def _time_type(spec: AggregateSpec, rows: DataFrame) -> str:
     if dtype not in MICROS:
         raise PipelineFileError(
             f"window.time is {dtype}, which is no time",
-            where=str(spec.file),
+            where=file_and_line(spec.file, "window.time", ""),
             fix="make it TIMESTAMP, or BIGINT (milliseconds), for example with CAST",
         )
     if dtype == "BIGINT" and spec.window.local:
         raise PipelineFileError(
             f"window.zone is {spec.window.zone}, and window.time is BIGINT",
-            where=str(spec.file),
+            where=file_and_line(spec.file, "window.zone", ""),
             fix=f"make it TIMESTAMP: TIMESTAMP_MILLIS({spec.window.time})",
         )
     windows = Windows.of(spec.window, dtype)
     if not (windows.size and windows.step):
-        raise PipelineFileError("window: times in milliseconds have no window shorter than that", where=str(spec.file))
+        place = file_and_line(spec.file, "window", "")
+        raise PipelineFileError("window: times in milliseconds have no window shorter than that", where=place)
     return dtype
 
 

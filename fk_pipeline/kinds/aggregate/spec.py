@@ -18,11 +18,12 @@ from fk_pipeline.kinds.aggregate.windows import DAY_MICROS, MICROS, windows_of
 from fk_pipeline.spec.base import Frozen, Strings, problem
 from fk_pipeline.spec.clock import Zone
 from fk_pipeline.spec.durations import Span, micros, span
-from fk_pipeline.spec.input_checks import check_row_expression
+from fk_pipeline.spec.input_checks import check_row_expression, columns_like
 from fk_pipeline.spec.inputs import SideSpec
 from fk_pipeline.spec.model import Output, PipelineSpec
 from fk_pipeline.spec.settings import OwnExpectation, OwnSuites
 from fk_pipeline.spec.sql import Column, Expression, SqlTextError, body_of, parse_expression, quote, refuse_moments
+from fk_pipeline.words import listed_for
 
 UTC_ZONE = "UTC"
 
@@ -203,10 +204,8 @@ class AggregateSpec(OverTables, PipelineSpec):
                 raise problem(f"{text!r}: {error}", "aggregates", i) from None
             for read in expression.reads:
                 if self.input.column(read[0]) is None:
-                    have = ", ".join(column.name for column in self.input.columns)
-                    raise problem(
-                        f"{text!r} reads column {read[0]!r}, which is not in the schema; it has {have}", "aggregates", i
-                    )
+                    lacks = f"which is not in the schema{columns_like(read[0], self.input)}"
+                    raise problem(f"{text!r} reads column {read[0]!r}, {lacks}", "aggregates", i)
             self._take(taken, expression, "aggregates", i)
         if self.having is not None:
             self._check_names(self.having, "having")
@@ -224,7 +223,7 @@ class AggregateSpec(OverTables, PipelineSpec):
             raise problem(f"{text!r}: {error}", *place) from None
         for read in expression.reads:
             if read[0].lower() not in known:
-                raise problem(f"{text!r}: there is no {read[0]!r}; there are {', '.join(self.names)}", *place)
+                raise problem(f"{text!r}: there is no {read[0]!r}; there are {listed_for(read[0], self.names)}", *place)
         return expression
 
     @staticmethod

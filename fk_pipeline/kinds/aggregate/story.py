@@ -14,7 +14,7 @@ from fk_pipeline.blocks.changelog import for_story, with_content
 from fk_pipeline.blocks.current import CurrentRows
 from fk_pipeline.blocks.left_out import DO_NOT_PASS, DOES_NOT_PASS, NOT_PASSING
 from fk_pipeline.blocks.refresh.exactness import inexact
-from fk_pipeline.blocks.story import JsonRow, ResultStory, StoryEvent, by_batch, counted, values_said
+from fk_pipeline.blocks.story import JsonRow, ResultStory, StoryEvent, by_batch, values_said
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows
 from fk_pipeline.frames import sql_over
@@ -30,6 +30,7 @@ from fk_pipeline.spec.keys import parse_columns_of_key, shown, value_from_text
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
+from fk_pipeline.words import counted
 
 NULL = "null"
 """The text of a group without a value."""

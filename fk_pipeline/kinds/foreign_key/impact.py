@@ -29,6 +29,7 @@ from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.rows_in_process import Relation
+from fk_pipeline.words import counted
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,10 @@ class Impact:
 
     def sentences(self) -> list[str]:
         """Returns the numbers in sentences."""
-        lines = [f"{number:,} right row(s) {what}" for what, number in self.right_rows.items()]
+        lines = [f"{counted(number, 'right row')} {what}" for what, number in self.right_rows.items()]
         if self.quarantined:
-            lines.append(f"{self.quarantined:,} record(s) of the file cannot be used")
-        return [*lines, f"{self.fan_out:,} rows of the result would be written or taken out."]
+            lines.append(f"{counted(self.quarantined, 'record')} of the file cannot be used")
+        return [*lines, f"{counted(self.fan_out, 'row')} of the result would be written or taken out."]
 
 
 def impact(

@@ -26,6 +26,7 @@ from fk_pipeline.identity import SIDES
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.resolved_join import with_result_key
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.spec.load import file_and_line
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.schemas import Table
@@ -49,7 +50,7 @@ def layout_of(session: SparkSession, spec: ForeignKeySpec) -> Layout:
             raise PipelineFileError(
                 f"foreign_key {text!r} is {actual.simpleString()}, the right key {key.name!r} is "
                 f"{expected.simpleString()}",
-                where=str(spec.file),
+                where=file_and_line(spec.file, "left.foreign_key", text),
                 fix=f"make the types equal, for example with CAST(({text}) AS {expected.simpleString()})",
             )
     time = _time_type(spec, left, right)
@@ -90,20 +91,20 @@ def _time_type(spec: ForeignKeySpec, left: DataFrame, right: DataFrame) -> str:
         if dtype not in TIMES:
             raise PipelineFileError(
                 f"{name} is {dtype}, which is no time",
-                where=str(spec.file),
+                where=file_and_line(spec.file, name, ""),
                 fix="make both TIMESTAMP, or both BIGINT, for example with CAST",
             )
     if len({*types.values()}) > 1:
         raise PipelineFileError(
             f"as_of is {types['as_of']}, right.valid_from is {types['right.valid_from']}",
-            where=str(spec.file),
+            where=file_and_line(spec.file, "as_of", ""),
             fix="make the types equal, for example with CAST",
         )
     fitting, written = (int, "a whole number") if types["as_of"] == "BIGINT" else (str, "a span of time, 90 days")
     if not isinstance(spec.history, fitting | None):
         raise PipelineFileError(
             f"as_of is {types['as_of']}, and history is {spec.history!r}",
-            where=str(spec.file),
+            where=file_and_line(spec.file, "history", ""),
             fix=f"write {written}",
         )
     return types["as_of"]

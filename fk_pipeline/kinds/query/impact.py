@@ -36,6 +36,7 @@ from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.tables import StoredTables
+from fk_pipeline.words import counted
 
 TOUCHED = "touched"
 """The effect on a row of a block that depends on values which are not known."""
@@ -100,13 +101,14 @@ class QueryImpact:
 
     def sentences(self) -> list[str]:
         """Returns the numbers in sentences."""
-        sentences = [f"{self.input}: {number:,} row(s) {what}" for what, number in self.input_rows.items()]
+        sentences = [f"{self.input}: {counted(number, 'row')} {what}" for what, number in self.input_rows.items()]
         if self.quarantined:
-            sentences.append(f"{self.quarantined:,} record(s) of the file cannot be used")
+            sentences.append(f"{counted(self.quarantined, 'record')} of the file cannot be used")
         for touched in self.blocks:
-            units = "" if touched.unit == Unit.ROW else f", in {touched.units:,} {touched.unit}(s)"
-            rows = ", ".join(f"{number:,} row(s) {what}" for what, number in touched.rows.items()) or "no row differs"
-            sentences.append(f"{touched.block}: {touched.anchors:,} anchor(s) in {touched.anchor}{units}: {rows}")
+            units = "" if touched.unit == Unit.ROW else f", in {counted(touched.units, touched.unit)}"
+            rows = ", ".join(f"{counted(number, 'row')} {what}" for what, number in touched.rows.items())
+            anchors = f"{counted(touched.anchors, 'anchor')} in {touched.anchor}{units}"
+            sentences.append(f"{touched.block}: {anchors}: {rows or 'no row differs'}")
             sentences += [
                 f"{touched.block}: to which rows a new row is joined as {alias} depends on columns besides its key"
                 for alias in touched.unknown
@@ -114,11 +116,12 @@ class QueryImpact:
         if self.due:
             sentences.append("Work is due: this is about the result as it is now.")
         if not any(TOUCHED in touched.rows or touched.unknown for touched in self.blocks):
-            return [*sentences, f"{self.result_rows:,} rows of the result would be written or taken out."]
+            return [*sentences, f"{counted(self.result_rows, 'row')} of the result would be written or taken out."]
         sentences.append(
             "A change of columns that join or group it also touches what it comes to: --changes FILE tells."
         )
-        return [*sentences, f"{self.result_rows:,} rows of the result are made of it, or of what it is joined to."]
+        made = f"{counted(self.result_rows, 'row')} of the result {'is' if self.result_rows == 1 else 'are'} made of it"
+        return [*sentences, f"{made}, or of what it is joined to."]
 
 
 def _text(value: Any) -> str:

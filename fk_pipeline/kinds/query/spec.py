@@ -22,6 +22,7 @@ from fk_pipeline.spec.inputs import CLOCK, CLOCK_TIMES, INPUT_NAME, RESULT_KEY, 
 from fk_pipeline.spec.model import Output, PipelineSpec
 from fk_pipeline.spec.settings import OwnExpectation, OwnSuites
 from fk_pipeline.spec.sql import Column, SqlTextError, parse_columns, parse_expression, quote
+from fk_pipeline.words import listed_for
 
 
 class QuerySuites(OwnSuites):
@@ -162,7 +163,7 @@ class QuerySpec(PipelineSpec):
             raise problem(str(error), "query") from None
         for name in self.key:
             if name not in self.blocks.columns:
-                have = ", ".join(self.blocks.columns)
+                have = listed_for(name, self.blocks.columns)
                 raise problem(f"key column {name!r} is no column of the result; it has {have}", "key")
         for name, side in self.inputs.items():
             if not side.has_versions:

@@ -21,7 +21,7 @@ from fk_pipeline.blocks.select.block import ROW, Block
 from fk_pipeline.blocks.select.generators import shown_call
 from fk_pipeline.blocks.select.lineage import columns_in, plain_read, sql_of_joined
 from fk_pipeline.blocks.select.trees import conditions_in
-from fk_pipeline.blocks.story import COUNTING, Story, StoryEvent, counted, values_said
+from fk_pipeline.blocks.story import COUNTING, Story, StoryEvent, values_said
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import FkPipelineError, UsageError
@@ -40,6 +40,7 @@ from fk_pipeline.spec.sql import DIALECT, Column
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import ABSENT, TableReader
 from fk_pipeline.store.tables import StoredTables
+from fk_pipeline.words import counted
 
 SHOWN = 5
 """The most rows of a result, and of what one of them is made of, that a story tells."""

@@ -18,6 +18,7 @@ from fk_pipeline.errors import PipelineFileError
 from fk_pipeline.frames import empty
 from fk_pipeline.kinds.query.proof import as_written
 from fk_pipeline.kinds.query.spec import QuerySpec
+from fk_pipeline.spec.load import file_and_line
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.schemas import Table
@@ -44,7 +45,8 @@ def _refuse_what_spark_refuses(rows: Mapping[str, DataFrame], spec: QuerySpec) -
     try:
         as_written(rows, spec).schema  # noqa: B018 - analyses it
     except PySparkException as error:
-        raise PipelineFileError(f"query: {first_line(error)}", where=str(spec.file)) from None
+        place = file_and_line(spec.file, "query", "")
+        raise PipelineFileError(f"query: {first_line(error)}", where=place) from None
 
 
 def declared_layout(spec: QuerySpec) -> Layout:

@@ -26,6 +26,7 @@ from fk_pipeline.kinds.window import tables as k
 from fk_pipeline.kinds.window.kind import TIME, WindowStage, on_columns
 from fk_pipeline.kinds.window.spans import UNITS_PER_SECOND
 from fk_pipeline.kinds.window.spec import WindowSpec
+from fk_pipeline.spec.load import file_and_line
 from fk_pipeline.spec.model import UNKNOWN_TYPE
 from fk_pipeline.spec.sql import parse_expression
 from fk_pipeline.store import schemas as s
@@ -59,7 +60,7 @@ def _on_type(spec: WindowSpec, rows: dict[Side, DataFrame], i: int) -> str:
         raise PipelineFileError(
             f"left.on {spec.left.on[i]!r} is {left.simpleString()}, right.on {spec.right.on[i]!r} is "
             f"{right.simpleString()}",
-            where=str(spec.file),
+            where=file_and_line(spec.file, "left.on", spec.left.on[i]),
             fix=f"make the types equal, for example with CAST(({spec.left.on[i]}) AS {right.simpleString()})",
         )
     return left.simpleString()
@@ -74,13 +75,13 @@ def _time_type(spec: WindowSpec, rows: dict[Side, DataFrame]) -> str:
         if dtype not in UNITS_PER_SECOND:
             raise PipelineFileError(
                 f"{side}.time is {dtype}, which is no time",
-                where=str(spec.file),
+                where=file_and_line(spec.file, f"{side}.time", ""),
                 fix="make both TIMESTAMP, or both BIGINT (milliseconds), for example with CAST",
             )
     if dtypes[Side.LEFT] != dtypes[Side.RIGHT]:
         raise PipelineFileError(
             f"left.time is {dtypes[Side.LEFT]}, right.time is {dtypes[Side.RIGHT]}",
-            where=str(spec.file),
+            where=file_and_line(spec.file, "right.time", ""),
             fix="make the types equal, for example with CAST",
         )
     return dtypes[Side.LEFT]

@@ -22,6 +22,7 @@ from fk_pipeline.spec.inputs import SideSpec
 from fk_pipeline.spec.join import JoinSpec
 from fk_pipeline.spec.settings import Settings
 from fk_pipeline.spec.sql import parse_expression
+from fk_pipeline.words import did_you_mean
 
 SINGLE_STORE = "single.store.self.join"
 REUSED_SOURCE = "reuse.ktable.source.topics"
@@ -73,7 +74,7 @@ class WindowSettings(Settings):
         for name in self.optimize:
             if name not in ("all", "none", *OPTIMIZATIONS):
                 known = ", ".join(("all", "none", *OPTIMIZATIONS))
-                raise problem(f"{name!r} is no rule; there are {known}", "optimize")
+                raise problem(f"{name!r} is no rule; there are {known}{did_you_mean(name, OPTIMIZATIONS)}", "optimize")
             if name in ("all", "none") and len(self.optimize) > 1:
                 raise problem(f"{name!r} combines with nothing", "optimize")
         return self

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fk_pipeline.blocks.left_out import DOES_NOT_PASS
-from fk_pipeline.blocks.story import OF_RIGHT, JsonRow, RowVersion, Story, StoryEvent, by_batch, counted, key_of_side
+from fk_pipeline.blocks.story import OF_RIGHT, JsonRow, RowVersion, Story, StoryEvent, by_batch, key_of_side
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
@@ -22,6 +22,7 @@ from fk_pipeline.spec.keys import shown
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.rows_in_process import Relation
+from fk_pipeline.words import counted
 
 if TYPE_CHECKING:
     from fk_pipeline.store.reader import TableReader

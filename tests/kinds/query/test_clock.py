@@ -78,8 +78,8 @@ def test_a_clock_is_set_by_the_command_and_proved_rebuilt_explained(tmp_path: Pa
     assert shop.run("2026-04-30T13:00") == ({"Ada": 12}, "result: what changed"), "backwards"
     assert shop.status()["stands_for"] == {"orders": "0", "now": "2026-04-30"}
     assert (shop.status()["due"], shop.status()["new_files"]) == (0, 1), "it is later than that"
-    assert "1 new landing files, 0 bytes; the first: now 20" in shop.command("plan", shop.file)
-    assert "1 result rows: equal to the query" in shop.command("verify", shop.file)
+    assert "1 new landing file, 0 bytes; the first: now 20" in shop.command("plan", shop.file)
+    assert "1 result row: equal to the query" in shop.command("verify", shop.file)
 
     shop.land(2, (2, "Bob", "2026-04-21", 7), (4, "Ada", "2026-03-31", 9))
     shop.command("run", tmp_path / "orders.yaml")

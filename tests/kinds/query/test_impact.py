@@ -89,7 +89,7 @@ def test_any_change_of_a_row_is_told_by_its_key(world: World) -> None:
         {"effect": "written", "row": {"region": 1, "n": 1, "s": 5}},
     ]
     shown = CliRunner().invoke(app, ["impact", str(world.folder / "sums.yaml"), "--input", "dim", "--key", "3"]).stdout
-    assert "result: 1 anchor(s) in fact, in 2 group(s): 2 row(s) touched" in shown
+    assert "result: 1 anchor in fact, in 2 groups: 2 rows touched" in shown
     assert "2 rows of the result are made of it" in shown
 
 

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from fk_pipeline.blocks import changelog
 from fk_pipeline.blocks.times import FARTHEST
+from fk_pipeline.cli.main import app
 from fk_pipeline.errors import PipelineFileError, UsageError
 from fk_pipeline.kinds.window.clock import stands_for
 from fk_pipeline.kinds.window.topology import topology
@@ -304,6 +306,17 @@ def test_a_plan_says_which_rules_apply_and_why(tmp_path: Path, optimize: str, ri
     assert len(found.rules) == 3
     assert all(one.why for one in found.rules)
     assert (found.after != found.before) is ("single.store.self.join" in applied)
+
+
+def test_a_plan_begins_with_the_rules_only_if_it_is_verbose(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(FILE.format(join="left", options="", time="BIGINT", right="right", select=SELECT, settings="{}"))
+    for side in ("left", "right"):
+        (tmp_path / side).mkdir()
+    plan = CliRunner().invoke(app, ["plan", str(file)]).stdout
+    assert plan.endswith("Nothing is due.\n")
+    assert not {"Operators:", "applied"} & {*plan.split()}
+    assert "Operators:" in CliRunner().invoke(app, ["plan", str(file), "--verbose"]).stdout
 
 
 @pytest.mark.parametrize(
