@@ -72,6 +72,11 @@ class Forecast:
     changed_rows: int | None
     seconds: float | None
 
+    def as_json(self) -> dict[str, Any]:
+        """Returns it as `plan` prints it."""
+        seconds = None if self.seconds is None else round(self.seconds, 3)
+        return {"way": self.way, "why": self.why, "changed_rows": self.changed_rows, "seconds": seconds}
+
 
 class Closing(Protocol):
     """What a pipeline does not keep for ever: how far back it goes, and what maintenance may remove.

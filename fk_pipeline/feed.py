@@ -14,9 +14,9 @@ from pyspark.sql import functions as F
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.contract import Removals, loaded
 from fk_pipeline.engine.runner import Runner
-from fk_pipeline.errors import StateError
 from fk_pipeline.frames import empty
 from fk_pipeline.identity import BatchRange
+from fk_pipeline.period import Period, commits_in, refuse_gone
 from fk_pipeline.spec import quote
 from fk_pipeline.store import schemas as s
 
@@ -46,7 +46,7 @@ def changes(runner: Runner, batch: int) -> DataFrame:
     """
     warehouse, kind = runner.warehouse, runner.spec.definition
     table = runner.layout[kind.result.name]
-    columns = [(CHANGE, "STRING"), (VERSION, "BIGINT"), (TIME, "TIMESTAMP"), *table.columns]
+    columns = _columns(runner)
     if warehouse.version(table.name) is None:
         return empty(runner.session, columns)
     commits = [
@@ -57,26 +57,40 @@ def changes(runner: Runner, batch: int) -> DataFrame:
     written = runner.ledger.state(kind.result_stage, batch).versions.get(f"{table.name} written")
     versions = {version for version, _, _ in commits} | ({written} if written is not None else set())
     gone = [version for version in versions if not are_kept(f"{warehouse.path(table.name)}@{version}..{version}")]
-    refuse_gone(batch, gone, table.name, warehouse.path(table.name))
-    if not commits:
-        return empty(runner.session, columns)
-    frames = [_of_commit(runner, batch, *commit) for commit in commits]
-    return reduce(DataFrame.unionByName, frames).select(*[quote(name) for name, _ in columns])
+    refuse_gone(f"the changes of batch {batch}", gone, table.name, warehouse.path(table.name))
+    return _together(runner, [_of_commit(runner, batch, *commit) for commit in commits], columns)
 
 
-def refuse_gone(batch: int, gone: Sequence[int], name: str, path: str) -> None:
-    """Refuses to read changes of which versions are gone.
+def changes_in(runner: Runner, period: Period) -> DataFrame:
+    """Returns the rows of the result that runs changed in a period.
+
+    Args:
+        runner: the runner of the pipeline.
+        period: the time of their commits, as `period.commits_in` has it.
+
+    Returns:
+        Rows as `changes` returns them: those of every run of the result's stage, whichever batches it was for. A row
+        that several batches of one run changed is returned once.
 
     Raises:
-        StateError: there are such versions.
+        StateError: the change feed of these commits is no longer available.
     """
-    if gone:
-        raise StateError(
-            f"the changes of batch {batch} are not kept any more: version {min(gone)} of {name} is gone",
-            where=path,
-            why="the change feed is removed with the versions that it belongs to (settings.retention_hours)",
-            fix="read the whole result instead",
-        )
+    made = commits_in(runner.spec, runner.ledger, period)
+    frames = [_of_commit(runner, None, commit.version, BatchRange.parse(commit.batches), {}) for commit in made]
+    return _together(runner, frames, _columns(runner))
+
+
+def _columns(runner: Runner) -> Sequence[tuple[str, str]]:
+    """Returns the columns of changes, each with its type."""
+    table = runner.layout[runner.spec.definition.result.name]
+    return [(CHANGE, "STRING"), (VERSION, "BIGINT"), (TIME, "TIMESTAMP"), *table.columns]
+
+
+def _together(runner: Runner, frames: Sequence[DataFrame], columns: Sequence[tuple[str, str]]) -> DataFrame:
+    """Returns the changes of several commits as one DataFrame with these columns."""
+    if not frames:
+        return empty(runner.session, columns)
+    return reduce(DataFrame.unionByName, frames).select(*[quote(name) for name, _ in columns])
 
 
 def _history(runner: Runner, name: str, **required: str) -> list[tuple[int, dict[str, Any]]]:
@@ -98,8 +112,13 @@ def _history(runner: Runner, name: str, **required: str) -> list[tuple[int, dict
     return commits
 
 
-def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, metadata: Mapping[str, Any]) -> DataFrame:
-    """Returns the changes of one commit for a batch, without the equal rows that a rewritten table has in the feed."""
+def _of_commit(
+    runner: Runner, batch: int | None, version: int, span: BatchRange, metadata: Mapping[str, Any]
+) -> DataFrame:
+    """Returns the changes of one commit for a batch, without the equal rows that a rewritten table has in the feed.
+
+    Without a batch they are those for all its batches.
+    """
     table = runner.layout[runner.spec.definition.result.name]
     feed = runner.warehouse.feed(table, version)
     row = F.struct(*map(quote, table.names))
@@ -119,10 +138,12 @@ def _of_commit(runner: Runner, batch: int, version: int, span: BatchRange, metad
     )
     change = F.when(F.col("_fk_old").isNull(), INSERT).when(F.col("_fk_new").isNull(), DELETE).otherwise(UPDATE)
     changed = pairs.withColumn(CHANGE, change).withColumn("_fk_row", F.coalesce("_fk_new", "_fk_old"))
-    of_batch = changed.where((F.col(CHANGE) != DELETE) & (F.col("_fk_new")[s.BATCH] == batch))
+    of_batch = changed.where(F.col(CHANGE) != DELETE)
+    if batch is not None:
+        of_batch = of_batch.where(F.col("_fk_new")[s.BATCH] == batch)
     gone = changed.where(F.col(CHANGE) == DELETE)
     removals = runner.spec.definition.removals
-    if removals is not None and not span.is_single:
+    if batch is not None and removals is not None and not span.is_single:
         by = loaded(removals.keys)(runner.spec)
         names = [name for name, _ in by]
         gone = gone.withColumns({name: F.col("_fk_row")[name] for name in names})

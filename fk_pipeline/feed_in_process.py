@@ -15,9 +15,10 @@ from fk_pipeline.arrow_text import as_numbers
 from fk_pipeline.cdc.table_versions import FeedPart, PlainFeed, are_kept, plain_feed
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import LeftToSpark
-from fk_pipeline.feed import CHANGE, DELETE, INSERT, TIME, UPDATE, VERSION, refuse_gone
+from fk_pipeline.feed import CHANGE, DELETE, INSERT, TIME, UPDATE, VERSION
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.parquet_files import rows_at
+from fk_pipeline.period import Period, commits_in, refuse_gone
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.layout import Layout
@@ -37,24 +38,53 @@ def changes(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, batch: int) -> Hel
         LeftToSpark: only Spark can read them.
         StateError: the change feed of these commits is no longer available.
     """
+    name = spec.definition.result.name
+    path, stage = f"{spec.home}/{name}", spec.definition.result_stage
+    _refuse_elsewhere(path)
+    newest = DeltaLogs().version(path)
+    of_batch = [
+        commit
+        for commit in commits(path, range(0 if newest is None else newest + 1))
+        if commit.stage == stage and batch in BatchRange.parse(commit.batches)
+    ]
+    written = ledger.state(stage, batch).versions.get(f"{name} written")
+    versions = {commit.version for commit in of_batch} | ({written} if written is not None else set())
+    gone = [v for v in versions if not are_kept(f"{path}@{v}..{v}")]
+    refuse_gone(f"the changes of batch {batch}", gone, name, path)
+    return _together(spec, sizes, of_batch, batch)
+
+
+def changes_in(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, period: Period) -> HeldRows:
+    """Returns the rows of the result that runs changed in a period, as `feed.changes_in` does.
+
+    Raises:
+        LeftToSpark: only Spark can read them.
+        StateError: the change feed of these commits is no longer available.
+    """
+    _refuse_elsewhere(f"{spec.home}/{spec.definition.result.name}")
+    return _together(spec, sizes, commits_in(spec, ledger, period), None)
+
+
+def _refuse_elsewhere(path: str) -> None:
+    if "://" in path:
+        raise LeftToSpark("the result is not on a disk")
+
+
+def _together(spec: PipelineSpec, sizes: Sizes, made: Sequence[Commit], batch: int | None) -> HeldRows:
+    """Returns the changes of some commits of the result: for a batch, or for all batches of each.
+
+    Raises:
+        LeftToSpark: only Spark can read them.
+    """
     kind = spec.definition
     name = kind.result.name
     path, layout = f"{spec.home}/{name}", loaded(kind.declared_layout)(spec)
     table = InProcessTable.of(DeltaLogs(), path, sizes)
-    if table is None or "://" in path:
-        raise LeftToSpark("the result is not on a disk")
-    version = DeltaLogs().version(path) or 0
-    of_batch = [
-        commit
-        for commit in commits(path, range(version + 1))
-        if commit.stage == kind.result_stage and batch in BatchRange.parse(commit.batches)
-    ]
-    written = ledger.state(kind.result_stage, batch).versions.get(f"{name} written")
-    versions = {commit.version for commit in of_batch} | ({written} if written is not None else set())
-    refuse_gone(batch, [v for v in versions if not are_kept(f"{path}@{v}..{v}")], name, path)
+    if table is None:
+        raise LeftToSpark("there is no result yet")
     schema = schema_of_changes(table, layout[name].names)
     with leaving_errors():
-        parts = [of_commit(path, layout, name, commit, batch, schema, sizes) for commit in of_batch]
+        parts = [of_commit(path, layout, name, commit, batch, schema, sizes) for commit in made]
     return HeldRows(pa.concat_tables([schema.empty_table(), *parts]))
 
 

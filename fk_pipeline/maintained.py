@@ -96,6 +96,11 @@ class MaintainedQuery:
         columns = ", ".join(output.name for output in self.pipeline.spec.outputs)
         return f"query {self.pipeline.spec.name} ({columns}) of {self.file}"
 
+    def _repr_html_(self) -> str:
+        from fk_pipeline.report.notebook import html_of
+
+        return html_of(self.pipeline)
+
     @property
     def file(self) -> Path:
         """The pipeline file, for the commands: `fk-pipeline status FILE`."""
@@ -113,7 +118,7 @@ class MaintainedQuery:
 
     def table(self) -> DataFrame:
         """Returns the rows of the result, with the columns of the query."""
-        return self.pipeline.table(self._result).select(*self._columns)
+        return self.pipeline.result()
 
     def verify(self) -> VerifyReport:
         """Compares the result with the query as it was written, over the inputs that the result stands for."""

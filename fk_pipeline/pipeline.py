@@ -14,7 +14,7 @@ from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import BatchId, BatchRange
 from fk_pipeline.opened import ranges_of
 from fk_pipeline.passes import Pass, PassProgress, chosen_stages, run_stages
-from fk_pipeline.readable import ReadablePipeline
+from fk_pipeline.shown import ShownPipeline
 from fk_pipeline.spec import load_spec
 from fk_pipeline.spec.project import with_inline
 from fk_pipeline.store.lease import lease
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from fk_pipeline.engine.runner import StageRun
+    from fk_pipeline.expectations.checking import CheckedStages
     from fk_pipeline.quarantine import Replay
     from fk_pipeline.rebuild import StageRebuild
     from fk_pipeline.testing.run import CaseResult
     from fk_pipeline.upkeep import TableUpkeep
+    from fk_pipeline.verify.report import VerifyReport
 
 
 def load(file: str | Path) -> Pipeline:
@@ -38,15 +40,17 @@ def load(file: str | Path) -> Pipeline:
     return Pipeline(load_spec(file))
 
 
-def changes(pipeline: Pipeline, batch: int) -> DataFrame:
-    """Returns the rows that the runs for a batch inserted, updated and deleted in the result.
+def changes(
+    pipeline: Pipeline,
+    batch: int | None = None,
+    since: str | datetime | None = None,
+    until: str | datetime | None = None,
+) -> DataFrame:
+    """Returns the rows that runs inserted, updated and deleted in the result: see `Pipeline.changes`."""
+    return pipeline.changes(batch, since, until)
 
-    See `fk_pipeline.feed.changes`.
-    """
-    return pipeline.changes(batch)
 
-
-class Pipeline(ReadablePipeline):
+class Pipeline(ShownPipeline):
     """One join and all operations on it. Spark starts only when a method needs it."""
 
     def remove_batch(
@@ -230,6 +234,20 @@ class Pipeline(ReadablePipeline):
                 progress(result)
                 results.append(result)
         return results
+
+    def check(self, proof: VerifyReport | None = None, docs: str | Path | None = None) -> CheckedStages:
+        """Checks every table with Great Expectations, and records the verdicts: a batch with a red check stops runs.
+
+        Args:
+            proof: what `verify` has returned, if it was called before; else this verifies the result, too.
+            docs: a folder for Data Docs, an HTML report; default: none is written.
+
+        Raises:
+            StateError: as with `verify`.
+        """
+        from fk_pipeline.expectations.checking import check_all
+
+        return check_all(self, proof, None if docs is None else Path(docs))
 
     def compact(self, progress: Callable[[str], None] = lambda _: None) -> list[TableUpkeep]:
         """Folds old batches, packs small files and removes old files; see `fk_pipeline.upkeep.compact`.

@@ -19,7 +19,7 @@ from fk_pipeline.engine.runner import Runner
 from fk_pipeline.engine.withdrawal import refuse_folded
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import OF_PAIRS, QUARANTINING, BatchId, BatchRange, LandedFile, Side
-from fk_pipeline.quarantine_in_process import EDITED_ENDINGS
+from fk_pipeline.quarantine_in_process import EDITED_ENDINGS, QuarantineListing
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store import schemas as s
@@ -36,6 +36,14 @@ class Replay:
     corrections: int
     known: int
     unchanged: int
+
+
+def listing(records: DataFrame, limit: int) -> QuarantineListing:
+    """Returns what `quarantine_in_process.listing` does, counted by Spark."""
+    totals = records.groupBy("side", "reason").count().withColumnRenamed("count", "records")
+    ordered = totals.orderBy("records", "side", "reason", ascending=[False, True, True])
+    rows, reasons = ([row.asDict() for row in part.limit(limit).collect()] for part in (records, ordered))
+    return QuarantineListing(records.count(), reasons, rows)
 
 
 def quarantined_records(runner: Runner, batches: Sequence[BatchRange], side: str | None) -> DataFrame:

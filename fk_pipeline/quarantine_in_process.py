@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -90,3 +91,23 @@ def reasons_of(records: pa.Table) -> list[dict[str, Any]]:
         {"side": side, "reason": reason, "records": number}
         for (side, reason), number in sorted(counted.items(), key=place)
     ]
+
+
+@dataclass(frozen=True)
+class QuarantineListing:
+    """Records of the quarantine, as the command lists them.
+
+    Attributes:
+        records: the number of all records.
+        reasons: the most frequent reasons: `side`, `reason` and `records`, the number.
+        rows: the first records: `side`, `batch`, `file`, `line`, `reason`, `raw`, ...
+    """
+
+    records: int
+    reasons: list[dict[str, Any]]
+    rows: list[dict[str, Any]]
+
+
+def listing(records: pa.Table, limit: int) -> QuarantineListing:
+    """Returns the first records, and the most frequent reasons: at most `limit` of each."""
+    return QuarantineListing(len(records), reasons_of(records)[:limit], records.slice(0, limit).to_pylist())

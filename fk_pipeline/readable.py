@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from fk_pipeline.blocks.story import Story
+    from fk_pipeline.period import Period
     from fk_pipeline.store.rows_in_process import Relation
     from fk_pipeline.verify.inputs.report import InputsReport
     from fk_pipeline.verify.report import VerifyReport
@@ -68,26 +70,45 @@ class ReadablePipeline(OpenPipeline):
 
         return relation(self.spec, self._ledger, self.sizes, name)
 
-    def changes(self, batch: int) -> DataFrame:
-        """Returns the rows that the runs for a batch changed in the result: see `fk_pipeline.feed.changes`."""
-        from fk_pipeline.feed import changes
+    def changes(
+        self, batch: int | None = None, since: str | datetime | None = None, until: str | datetime | None = None
+    ) -> DataFrame:
+        """Returns the rows that runs changed in the result, as `fk_pipeline.feed.changes` has them.
 
+        Args:
+            batch: those of the runs for this batch; or
+            since: those of all runs whose commits of the result were made at this time or later: a day or a time in ISO
+                8601, in UTC without an offset. Apply them in the order of `_commit_version`.
+            until: with `since`, only those made before this time.
+
+        Raises:
+            UsageError: neither a batch nor a time is given, or both; or a time is none.
+            StateError: the changes are not kept any more, or nothing was ever run.
+        """
+        from fk_pipeline import feed
+
+        period = _period(batch, since, until)
         self.refuse_never_run()
         self.refuse_unfinished()
-        return changes(self.runner, batch)
+        return feed.changes(self.runner, int(batch or 0)) if period is None else feed.changes_in(self.runner, period)
 
-    def changes_in_process(self, batch: int) -> Relation:
+    def changes_in_process(
+        self, batch: int | None = None, since: str | datetime | None = None, until: str | datetime | None = None
+    ) -> Relation:
         """Returns what `changes` returns, read in this process; needs no Spark.
 
         Raises:
             LeftToSpark: only Spark can read them.
+            UsageError, StateError: as with `changes`.
         """
-        from fk_pipeline.feed_in_process import changes
+        from fk_pipeline import feed_in_process as feed
 
+        period = _period(batch, since, until)
         self.check_fingerprints()
         self.refuse_never_run()
         self.refuse_unfinished()
-        return changes(self.spec, self._ledger, self.sizes, batch)
+        given = self.spec, self._ledger, self.sizes
+        return feed.changes(*given, int(batch or 0)) if period is None else feed.changes_in(*given, period)
 
     def export(self, file: str | Path, notify: Callable[[str], None] = lambda _: None) -> int:
         """Writes the result to a .csv, .jsonl or .parquet file, sorted by key; returns the number of rows.
@@ -260,6 +281,22 @@ class ReadablePipeline(OpenPipeline):
 
         result = self.table(self.spec.definition.result.name)
         return result.where(f"{BATCH} = {int(batch)}").count(), result.count()
+
+
+def _period(batch: int | None, since: str | datetime | None, until: str | datetime | None) -> Period | None:
+    """Returns the period whose changes are to be read; None: those of the batch.
+
+    Raises:
+        UsageError: not exactly one of batch and period is given; or a time is none.
+    """
+    from fk_pipeline.period import Period
+
+    if (batch is None) == (since is None) or (since is None and until is not None):
+        raise UsageError(
+            "changes are those of one batch, or of a period",
+            fix="give either --batch N, or --since TIME, with or without --until TIME",
+        )
+    return None if since is None else Period.of(since, until)
 
 
 def _refuse_unknown(name: str, tables: Iterable[Any]) -> None:

@@ -1,19 +1,26 @@
-"""docs/reference/python.md has every public name, as it is."""
+"""The public names: what docs/reference/python.md says of each, what an editor sees, and what the command has."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import fk_pipeline as fk
+from fk_pipeline.cli.main import app
 from fk_pipeline.definitions import definitions
 from fk_pipeline.maintained import MaintainedQuery
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference" / "python.md"
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "reference" / "python.md"
+INIT = ROOT / "fk_pipeline" / "__init__.py"
 
 
 def public(of: type) -> dict[str, Any]:
@@ -68,3 +75,63 @@ def test_every_name_of_the_package_is_told() -> None:
     made += [signature("query", fk.query)]
     made += [signature(one.__name__, one) for one in (fk.Pipeline, fk.StageFunctions)]
     assert {f"fk.{one}" for one in made} <= set(rows)
+
+
+NO_METHODS = {
+    "init": "there is no pipeline yet",
+    "demo": "it makes a pipeline of its own",
+    "doctor": "it checks the machine, also where no pipeline can be loaded",
+    "trace": "it runs recorded cases, of no pipeline",
+    "up": "it starts servers for several pipelines",
+    "down": "it stops them",
+    "recover": "it mends the servers' runs",
+    "spark": "it starts and stops the user's Spark, which pipelines share",
+    "dagster": "it is about the servers",
+}
+"""Commands that are no methods of `Pipeline`, and why."""
+
+
+def test_every_command_of_a_pipeline_is_a_method() -> None:
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    methods = {name for name, value in public(fk.Pipeline).items() if inspect.isfunction(value)}
+    lacking = [name for name in commands if name.replace("-", "_") not in methods]
+    assert sorted(lacking) == sorted(NO_METHODS)
+
+
+def test_an_editor_sees_the_name_that_is_imported_when_it_is_used() -> None:
+    [block] = [node for node in ast.parse(INIT.read_text()).body if isinstance(node, ast.If)]
+    seen = {
+        alias.name: statement.module
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    assert ast.unparse(block.test) == "TYPE_CHECKING"
+    assert seen == fk._LAZY  # type: ignore[attr-defined]
+    assert {*seen, "__version__"} == {*fk.__all__}
+    assert INIT.with_name("py.typed").exists()
+
+
+def test_the_names_are_listed_without_spark() -> None:
+    code = "import sys, fk_pipeline as fk; print(*dir(fk)); print({'pyspark', 'dagster', 'pydantic'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.splitlines() == [" ".join(sorted(fk.__all__)), "set()"]
+
+
+@pytest.mark.slow
+def test_a_type_checker_knows_what_load_returns(tmp_path: Path) -> None:
+    """It takes a minute: mypy reads all that the package imports."""
+    pytest.importorskip("mypy", reason="mypy is not installed: it is among the extra dev")
+    file = tmp_path / "its_user.py"
+    lines = {
+        "fk.load('p.yaml')": "fk_pipeline.pipeline.Pipeline",
+        "fk.load('p.yaml').status()['due']": "int",
+        "fk.load('p.yaml').show().columns": "list[str]",
+        "fk.query('SELECT 1', {}, 'lake').pipeline": "fk_pipeline.pipeline.Pipeline",
+    }
+    revealed = [f"reveal_type({expression})\n" for expression in lines]
+    file.write_text("import fk_pipeline as fk\n" + "".join(revealed) + "fk.laod\n")
+    given = ["--config-file", str(ROOT / "pyproject.toml"), "--cache-dir", str(tmp_path / "cache"), str(file)]
+    done = subprocess.run([sys.executable, "-m", "mypy", *given], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert re.findall(r'Revealed type is "(.+)"', done.stdout) == [*lines.values()], done.stdout + done.stderr
+    assert f'{len(lines) + 2}: error: Module has no attribute "laod"' in done.stdout

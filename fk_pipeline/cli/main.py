@@ -178,7 +178,8 @@ def verify(
     debug: Debug = False,
 ) -> None:
     """Proves the result: both changelogs joined anew, compared row by row; and checks every table of the pipeline."""
-    from fk_pipeline.cli.verify import as_json, checks_of_all, print_checks, print_inputs
+    from fk_pipeline.cli.verify import as_json, print_checks, print_inputs
+    from fk_pipeline.expectations.checking import CheckedStages
     from fk_pipeline.expectations.validation import import_early
     from fk_pipeline.pipeline import load
 
@@ -194,16 +195,16 @@ def verify(
         report = loaded.verify(1.0 if share is None else share)
         landed = loaded.verify_inputs(share) if inputs else None
         within = docs / loaded.spec.name if several and docs is not None else docs
-        checked, index = checks_of_all(loaded, report, within) if checks else ([], None)
-        entry = as_json(loaded, report, checked, index, landed)
+        checked = loaded.check(report, within) if checks else CheckedStages(())
+        entry = as_json(loaded, report, checked, landed)
         values[file] = {"report": entry} if several else entry
         if format_ is OutputFormat.TEXT:
             print_verification(report, loaded.spec.file, loaded.spec.definition)
             if landed is not None:
                 print_inputs(landed, loaded.spec.file)
-            print_checks(loaded, report, checked, index)
+            print_checks(loaded, report, checked)
         differs = landed is not None and not landed.ok
-        return int(not report.ok or differs or any(suite.failed or suite.not_run for suite in checked))
+        return int(not (report.ok and checked.ok) or differs)
 
     outcomes = each(project, work, context, waits=False, named=format_ is OutputFormat.TEXT)
     print_values(format_, outcomes, values)
@@ -231,14 +232,19 @@ def export(
 def show(
     pipeline: PipelineFile,
     table: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="TABLE",
-            help="resolved_join, verdicts, quarantine, runs ..., or changes",
+            metavar="[TABLE]",
+            help="verdicts, quarantine, runs ..., or changes; default: the result",
             autocompletion=completion.tables,
         ),
-    ],
+    ] = None,
     batch: Annotated[int | None, typer.Option(metavar="N", help="only rows of this batch")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="of changes: from this time on, 2026-05-01 or 2026-05-01T13:00, in UTC"),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="with --since: only those before this time")] = None,
     where: Annotated[str | None, typer.Option(metavar="SQL", help="only rows for which it is true")] = None,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="at most this many rows")] = 20,
     columns: Annotated[str | None, typer.Option(metavar="A,B", help="only these columns, in this order")] = None,
@@ -246,21 +252,32 @@ def show(
         str | None, typer.Option("--order-by", metavar="A,B", help="in the order of these columns, each may have DESC")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="of the result also our own columns: keys, hashes, batch")
+        bool, typer.Option("--all", help="also our own columns: keys, hashes, batch; after yours")
     ] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Shows rows of any table of the pipeline."""
-    from fk_pipeline.cli.show import ShowOptions, rows_of
+    """Shows rows of the result, or of any other table."""
     from fk_pipeline.pipeline import load
 
-    choice = ShowOptions(table, batch, where, columns, order_by, everything, limit)
-    names, rows = rows_of(load(pipeline), choice)
-    if format_ is OutputFormat.JSON:
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
+    loaded, as_json = load(pipeline), format_ is OutputFormat.JSON
+    of_result = table in (None, loaded.spec.definition.result.name)
+    shown = loaded.show(
+        table,
+        batch,
+        where,
+        columns,
+        order_by,
+        limit,
+        everything=everything or (as_json and not of_result),
+        since=since,
+        until=until,
+        notify=say_by_spark,
+    )
+    if as_json:
+        print_json(shown.as_json())
     else:
-        print_table(names, rows)
+        print_table(shown.columns, shown.rows)
 
 
 @app.command(
@@ -270,15 +287,15 @@ def status(
     context: typer.Context, pipelines: Pipelines, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False
 ) -> None:
     """Per batch and stage what is done, due or failed; totals of the verdicts and of the quarantine."""
-    from fk_pipeline.cli.status import print_status, status_of
+    from fk_pipeline.cli.status import print_status
     from fk_pipeline.pipeline import load
 
     values: dict[Path, Any] = {}
 
     def work(file: Path, _: tuple[str, ...]) -> int:
-        values[file] = status_of(load(file))
+        values[file] = status = load(file).status()
         if format_ is OutputFormat.TEXT:
-            print_status(values[file], file)
+            print_status(status, file)
         return 0
 
     outcomes = each(project_of_command(pipelines), work, context, waits=False, named=False)

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from fk_pipeline.answers import Blocks, Forecast, Topology
-from fk_pipeline.cdc.notices import Notice
 from fk_pipeline.cdc.table_versions import shown_file
 from fk_pipeline.console import print_lines, print_table, tell
 from fk_pipeline.errors import UsageError
@@ -33,7 +32,7 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
         "new_files": files(plan.discovery.discovered),
         "changed_files": files(plan.discovery.changed),
         "vanished_files": files(plan.discovery.vanished),
-        "notices": notices_as_json(plan.discovery.notices),
+        "notices": [asdict(notice) for notice in plan.discovery.notices],
         **({} if plan.registers is None else {"registers": plan.registers}),
         "due": sum(len(stage.why) for stage in stages),
         **({} if plan.topology is None else {"topology": asdict(plan.topology)}),
@@ -49,17 +48,11 @@ def as_json(name: str, plan: Plan) -> dict[str, Any]:
                 "estimated_rows": stage.estimated_rows,
                 "strategy": stage.strategy,
                 "reason": stage.reason,
-                **({} if stage.forecast is None else {"forecast": forecast_as_json(stage.forecast)}),
+                **({} if stage.forecast is None else {"forecast": stage.forecast.as_json()}),
             }
             for stage in stages
         ],
     }
-
-
-def forecast_as_json(forecast: Forecast) -> dict[str, Any]:
-    """Returns what a run should do and take as a JSON object."""
-    seconds = None if forecast.seconds is None else round(forecast.seconds, 3)
-    return {"way": forecast.way, "why": forecast.why, "changed_rows": forecast.changed_rows, "seconds": seconds}
 
 
 def print_topology(topology: Topology) -> None:
@@ -90,11 +83,6 @@ def print_sql(plan: Plan, file: str) -> None:
         raise UsageError("--sql prints the blocks of a query, and this is none", where=file)
     for name, text in sql.items():
         print_lines([f"-- {name}", f"{text};", ""])
-
-
-def notices_as_json(notices: Sequence[Notice]) -> list[dict[str, Any]]:
-    """Returns the notices about landing files as JSON objects."""
-    return [asdict(notice) for notice in notices]
 
 
 def print_plan(plan: Plan, *, verbose: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,14 +10,12 @@ import typer
 
 from fk_pipeline.cli.options import Debug, FormatOption, PipelineFile
 from fk_pipeline.console import OutputFormat, print_due, print_json, print_table, say_by_spark, tell
-from fk_pipeline.errors import UsageError, or_by_spark
+from fk_pipeline.errors import UsageError
 from fk_pipeline.words import counted
 
 if TYPE_CHECKING:
     from fk_pipeline.pipeline import Pipeline
-
-Listing = tuple[list[dict[str, Any]], list[dict[str, Any]], int]
-"""The first records, the most frequent reasons, and the number of all records."""
+    from fk_pipeline.quarantine_in_process import QuarantineListing
 
 RAW_SHOWN = 80
 """The number of characters of a record that people are shown; the JSON and files have all."""
@@ -69,40 +68,22 @@ def quarantine(
         else:
             tell(f"{counted(rows, 'record')} written to {export}")
     else:
-        _list(loaded, batch, side, limit, as_json)
+        _list(loaded.quarantine(batch, side, limit, say_by_spark), as_json)
 
 
-def _list(pipeline: Pipeline, batches: str | None, side: str | None, limit: int, as_json: bool) -> None:
-    rows, reasons, number = records_of(pipeline, batches, side, limit)
+def _list(listing: QuarantineListing, as_json: bool) -> None:
     if as_json:
-        print_json({"records": number, "reasons": reasons, "rows": rows})
-    elif not rows:
+        print_json(asdict(listing))
+    elif not listing.rows:
         tell("Nothing is in the quarantine.")
     else:
         columns = ["side", "batch", "file", "line", "reason", "raw"]
-        print_table(
-            columns, [[_shortened(row[name]) if name == "raw" else row[name] for name in columns] for row in rows]
-        )
-        print_table(["records", "side", "reason"], [[f"{r['records']:,}", r["side"], r["reason"]] for r in reasons])
-        tell(counted(number, "record") + (f", {len(rows):,} of them shown" if number > len(rows) else ""))
-
-
-def records_of(pipeline: Pipeline, batches: str | None, side: str | None, limit: int) -> Listing:
-    """Returns the first records, the most frequent reasons, and the number of all records."""
-    from fk_pipeline.quarantine_in_process import reasons_of
-
-    def local() -> Listing:
-        records = pipeline.quarantined_in_process(batches, side)
-        return records.slice(0, limit).to_pylist(), reasons_of(records)[:limit], len(records)
-
-    def by_spark() -> Listing:
-        records = pipeline.quarantined(batches, side)
-        rows = [row.asDict() for row in records.limit(limit).collect()]
-        totals = records.groupBy("side", "reason").count().withColumnRenamed("count", "records")
-        ordered = totals.orderBy("records", "side", "reason", ascending=[False, True, True])
-        return rows, [row.asDict() for row in ordered.limit(limit).collect()], records.count()
-
-    return or_by_spark(local, by_spark, say_by_spark)
+        rows = [[_shortened(row[name]) if name == "raw" else row[name] for name in columns] for row in listing.rows]
+        print_table(columns, rows)
+        reasons = [[f"{entry['records']:,}", entry["side"], entry["reason"]] for entry in listing.reasons]
+        print_table(["records", "side", "reason"], reasons)
+        shown = f", {len(rows):,} of them shown" if listing.records > len(rows) else ""
+        tell(f"{counted(listing.records, 'record')}{shown}")
 
 
 def _shortened(raw: str) -> str:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fk_pipeline.console import Progress, key_of, print_lines, say, tell
 from fk_pipeline.engine.runner import StageRun
-from fk_pipeline.expectations.checking import Checked, CheckResult, check, fix_of, refuse_failed
-from fk_pipeline.expectations.validation import Validator, import_early
+from fk_pipeline.expectations.checking import Checked, CheckedStages, CheckResult, check, fix_of, refuse_failed
+from fk_pipeline.expectations.validation import import_early
 from fk_pipeline.passes import Pass
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.verify.inputs.report import InputDifference, InputsReport
@@ -21,19 +20,10 @@ SAMPLE_SHOWN = 3
 """The number of sample rows of a broken expectation that people are shown; the JSON has all."""
 
 
-def checks_of_all(pipeline: Pipeline, report: VerifyReport, docs: Path | None) -> tuple[list[Checked], Path | None]:
-    """Checks every stage at full depth; returns the results, and the first page of the Data Docs if `docs` is given."""
-    validator, check_id = Validator(docs), uuid.uuid4().hex[:12]
-    stages = pipeline.spec.definition.stage_names
-    checked = [check(pipeline, stage, validator=validator, proof=report, check_id=check_id) for stage in stages]
-    return checked, validator.index
-
-
 def as_json(
     pipeline: Pipeline,
     report: VerifyReport,
-    checked: list[Checked],
-    index: Path | None,
+    checked: CheckedStages,
     landed: InputsReport | None = None,
 ) -> dict[str, Any]:
     """Returns the report as one object: the counts of the contract, and the findings per stage and expectation.
@@ -41,8 +31,7 @@ def as_json(
     Args:
         pipeline: the pipeline.
         report: the proof of its result.
-        checked: the checks of its stages.
-        index: the first page of the Data Docs.
+        checked: the checks of its stages; of none if they were not to be checked.
         landed: the comparison of its landing files with the changelogs.
     """
     entry: dict[str, Any] = report.counts() | report.looked_at()
@@ -52,25 +41,25 @@ def as_json(
         entry["sample"] = list(report.sample)
     if landed is not None:
         entry["inputs"] = landed.as_json()
-    if checked:
+    if checked.stages:
         entry["checks"] = {
             suite.stage: {result.name: result.counts() | _fix(result, suite, pipeline) for result in suite.results}
-            for suite in checked
+            for suite in checked.stages
         }
-    return entry | ({"docs": str(index)} if index is not None else {})
+    return entry | ({"docs": str(checked.docs)} if checked.docs is not None else {})
 
 
 def _fix(result: CheckResult, checked: Checked, pipeline: Pipeline) -> dict[str, str]:
     return {} if result.outcome.passed else {"fix": fix_of(result, checked.stage, pipeline)}
 
 
-def print_checks(pipeline: Pipeline, report: VerifyReport, checked: list[Checked], index: Path | None) -> None:
+def print_checks(pipeline: Pipeline, report: VerifyReport, checked: CheckedStages) -> None:
     """Prints the checks for people: one line per stage, and every expectation that does not hold, with its fix.
 
     A row of the result that the proof has shown is not shown again.
     """
     shown = {key_of(row["key"]) for row in report.sample}
-    for suite in checked:
+    for suite in checked.stages:
         held = sum(result.outcome.passed for result in suite.results)
         tell(f"{suite.stage:<19} {suite.rows:>12,} rows: {held} of {len(suite.results)} expectations hold")
         for result in suite.results:
@@ -89,10 +78,10 @@ def print_checks(pipeline: Pipeline, report: VerifyReport, checked: list[Checked
                     _key(row) for row in new[:SAMPLE_SHOWN] if suite.stage == pipeline.spec.definition.result_stage
                 }
             tell(f"    Fix: {fix_of(result, suite.stage, pipeline)}")
-    if len([suite for suite in checked if suite.failed]) > 1:
+    if len([suite for suite in checked.stages if suite.failed]) > 1:
         tell("Mend the first one first: those of the stages after it may be its consequences.")
-    if index is not None:
-        tell(f"Data Docs: {index}")
+    if checked.docs is not None:
+        tell(f"Data Docs: {checked.docs}")
 
 
 def print_inputs(report: InputsReport, file: Path) -> None:

@@ -6,8 +6,10 @@ The asset checks, `fk-pipeline verify` and `fk-pipeline run --check` call this a
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
@@ -20,8 +22,8 @@ from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError, Pipelin
 from fk_pipeline.expectations.validation import Outcome, Validator
 from fk_pipeline.expectations.violations import violations
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import concealing
+from fk_pipeline.readable import ReadablePipeline
 from fk_pipeline.rules.scan import Finding
 from fk_pipeline.rules.suites import Depth, Expectation, Remedy, Severity, suite_of, suites_of
 from fk_pipeline.spec import PipelineSpec, quote
@@ -133,7 +135,7 @@ def own_suite(spec: PipelineSpec, stage: str) -> tuple[OwnExpectation, ...]:
 
 
 def check(
-    pipeline: Pipeline,
+    pipeline: ReadablePipeline,
     stage: str,
     batches: BatchRange | None = None,
     *,
@@ -164,8 +166,43 @@ def check(
     return checked
 
 
+@dataclass(frozen=True)
+class CheckedStages:
+    """The results of the checks of all stages.
+
+    Attributes:
+        stages: one per stage, in running order.
+        docs: the first page of the Data Docs; None if none were to be written.
+    """
+
+    stages: tuple[Checked, ...]
+    docs: Path | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every critical expectation holds, and every expectation could be evaluated."""
+        return not any(stage.failed or stage.not_run for stage in self.stages)
+
+
+def check_all(pipeline: ReadablePipeline, proof: VerifyReport | None, docs: Path | None) -> CheckedStages:
+    """Checks every stage at full depth, and records the verdicts.
+
+    Args:
+        pipeline: the pipeline.
+        proof: the report of a verification that has already run.
+        docs: the folder for Data Docs; None: none are written.
+
+    Raises:
+        StateError, ConcealedError: as with `check`.
+    """
+    validator, check_id = Validator(docs), uuid.uuid4().hex[:12]
+    stages = pipeline.spec.definition.stage_names
+    checked = [check(pipeline, stage, validator=validator, proof=proof, check_id=check_id) for stage in stages]
+    return CheckedStages(tuple(checked), validator.index)
+
+
 def _checked(
-    pipeline: Pipeline,
+    pipeline: ReadablePipeline,
     stage: str,
     batches: BatchRange | None,
     only: Collection[str] | None,
@@ -198,7 +235,7 @@ def _checked(
     return Checked(stage, depth, batches, scanned.rows, tuple(results), time.monotonic() - started)
 
 
-def _rows_for_users(pipeline: Pipeline, stage: str, batches: BatchRange | None) -> DataFrame:
+def _rows_for_users(pipeline: ReadablePipeline, stage: str, batches: BatchRange | None) -> DataFrame:
     """Returns the rows for a user's suite: of an input table or of the result; only those that some batches wrote."""
     spec, runner = pipeline.spec, pipeline.runner
     side = spec.definition.side_of(stage)
@@ -228,7 +265,7 @@ def _about_sensitive(spec: PipelineSpec, stage: str, own: Sequence[OwnExpectatio
     ]
 
 
-def _record(pipeline: Pipeline, checked: Checked, check_id: str | None) -> None:
+def _record(pipeline: ReadablePipeline, checked: Checked, check_id: str | None) -> None:
     """Records the verdict for the stages downstream.
 
     One row per expectation that failed, one per expectation that holds again after a failure, and one for the whole.
@@ -279,7 +316,7 @@ def _lies_at(finding: Finding, checked: Checked, known: Sequence[int]) -> list[i
     return sorted({*finding.batches, *([] if set(batches) & set(finding.batches) else batches)})
 
 
-def fix_of(result: CheckResult, stage: str, pipeline: Pipeline) -> str:
+def fix_of(result: CheckResult, stage: str, pipeline: ReadablePipeline) -> str:
     """Returns the remedy for an expectation that does not hold: a command from the ledger, or an advice.
 
     Args:
@@ -297,7 +334,7 @@ def fix_of(result: CheckResult, stage: str, pipeline: Pipeline) -> str:
     return result.expectation.advice.format(file=spec.file)
 
 
-def refuse_failed(checked: Checked, pipeline: Pipeline) -> None:
+def refuse_failed(checked: Checked, pipeline: ReadablePipeline) -> None:
     """Raises an error if a critical expectation does not hold or an expectation could not be evaluated.
 
     Raises:

@@ -15,8 +15,8 @@ from fk_pipeline.blocks.unsent import missed
 from fk_pipeline.contract import Role, loaded
 from fk_pipeline.failures import is_from_spark
 from fk_pipeline.identity import BatchId, BatchRange, Side
-from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import mask_of
+from fk_pipeline.readable import ReadablePipeline
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.rules.logs import changelog_view, ledger_counts
 from fk_pipeline.rules.scan import SAMPLE, Finding, Scan, View, scan
@@ -29,7 +29,7 @@ from fk_pipeline.verify.report import VerifyReport
 
 
 def violations(
-    pipeline: Pipeline, stage: str, batches: BatchRange | None = None, proof: VerifyReport | None = None
+    pipeline: ReadablePipeline, stage: str, batches: BatchRange | None = None, proof: VerifyReport | None = None
 ) -> Scan:
     """Scans the tables of a stage.
 

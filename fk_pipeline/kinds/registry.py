@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from fk_pipeline.contract import Kind, loaded
 
@@ -21,16 +20,6 @@ FIRST = "foreign_key"
 
 OF_INLINE = "table"
 """The kind of the pipeline that an input is which another pipeline file gives inline."""
-
-
-_PUBLIC = {"StageFunctions": "fk_pipeline.kinds.foreign_key.functions:StageFunctions"}
-"""Names of one kind that `fk_pipeline` offers."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return loaded(_PUBLIC[name])
 
 
 def kind_named(name: str) -> Kind:

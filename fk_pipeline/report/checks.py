@@ -11,7 +11,7 @@ from fk_pipeline.arrow_text import json_lines
 from fk_pipeline.contract import loaded
 from fk_pipeline.engine.failed_checks import check_failed
 from fk_pipeline.errors import FkPipelineError, LeftToSpark
-from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.readable import ReadablePipeline
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.places import relative
 from fk_pipeline.store import schemas as s
@@ -105,7 +105,7 @@ def check_facts(spec: PipelineSpec, ledger: Ledger) -> list[CheckFacts]:
     return sorted(facts, key=lambda fact: (not fact["red"], fact["passed"], fact["stage"], fact["check"]))
 
 
-def quarantined(pipeline: Pipeline, until: float, left_out: list[str]) -> list[dict[str, Any]]:
+def quarantined(pipeline: ReadablePipeline, until: float, left_out: list[str]) -> list[dict[str, Any]]:
     """Returns the newest records of the quarantine: `side`, `batch`, `file`, `line`, `reason`, and `text`, the record.
 
     With sensitive columns the text is left out, as it may have any value.

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, TypedDict
 
 from fk_pipeline import __version__
-from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.readable import ReadablePipeline
 from fk_pipeline.report.batches import BatchFacts, Series, every_batch, gathered, series_of
 from fk_pipeline.report.checks import CheckFacts, check_facts, quarantined
 from fk_pipeline.report.lineage import Graph, graph_of, lineage
@@ -120,7 +120,7 @@ QUICK = Effort(rows=200, seconds=2.0, scanned_bytes=1 << 26, looks=False, predic
 """For a report at the end of a run, which must not take long."""
 
 
-def facts_of(pipeline: Pipeline, effort: Effort) -> PipelineFacts:
+def facts_of(pipeline: ReadablePipeline, effort: Effort) -> PipelineFacts:
     """Returns what is told of a pipeline; needs no Spark.
 
     Raises:

@@ -11,7 +11,7 @@ from fk_pipeline.environment.whole_files import write_whole
 from fk_pipeline.spec import PipelineSpec
 
 if TYPE_CHECKING:
-    from fk_pipeline.pipeline import Pipeline
+    from fk_pipeline.readable import ReadablePipeline
 
 NAME = "report.html"
 """The file beside the tables of a pipeline."""
@@ -33,7 +33,7 @@ def write_page(text: str, place: str) -> None:
     write_whole(file, text.encode())
 
 
-def renew(pipeline: Pipeline) -> str:
+def renew(pipeline: ReadablePipeline) -> str:
     """Writes the page of a pipeline beside its tables, quickly; returns its path or URI."""
     from fk_pipeline.report.document import QUICK, document_of, facts_of
     from fk_pipeline.report.page import page_of

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.readable import ReadablePipeline
 from fk_pipeline.store.ledger import Ledger
 
 
-class Moment(Pipeline):
+class Moment(ReadablePipeline):
     """A pipeline as its ledger is when this is made; nothing runs in it."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: ReadablePipeline) -> None:
         """Reads the ledger.
 
         Raises:

@@ -19,9 +19,8 @@ from fk_pipeline.errors import FkPipelineError, LeftToSpark
 from fk_pipeline.feed import CHANGE, DELETE, TIME
 from fk_pipeline.feed_in_process import of_commit, schema_of_changes
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.privacy import message_of
-from fk_pipeline.readable import answer_in_process
+from fk_pipeline.readable import ReadablePipeline, answer_in_process
 from fk_pipeline.reads import stored
 from fk_pipeline.report.tokens import Tokens
 from fk_pipeline.spec import PipelineSpec
@@ -101,7 +100,7 @@ class Taking:
         return time.monotonic() > self.until
 
 
-def changed_rows(pipeline: Pipeline, taking: Taking, left_out: list[str]) -> ChangedRows:
+def changed_rows(pipeline: ReadablePipeline, taking: Taking, left_out: list[str]) -> ChangedRows:
     """Returns the rows that changed last.
 
     Args:
@@ -125,7 +124,7 @@ def changed_rows(pipeline: Pipeline, taking: Taking, left_out: list[str]) -> Cha
                 "change": change,
                 "batch": row[s.BATCH],
                 "at": at,
-                "values": {name: _text(masked[name]) for name in outputs},
+                "values": {name: as_text(masked[name]) for name in outputs},
                 "story": None,
             }
         )
@@ -137,13 +136,14 @@ def changed_rows(pipeline: Pipeline, taking: Taking, left_out: list[str]) -> Cha
     return {"rows": rows, "stories": stories, "ask": f"fk-pipeline explain {spec.file} --key KEY"}
 
 
-def _text(value: Any) -> str | None:
+def as_text(value: Any) -> str | None:
+    """Returns a value of JSON as text, shortened if it is long; None stays None."""
     text = value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if text is None or len(text) <= TEXT_CHARACTERS else f"{text[:TEXT_CHARACTERS]}…"
 
 
 def _changes(
-    pipeline: Pipeline, taking: Taking, left_out: list[str]
+    pipeline: ReadablePipeline, taking: Taking, left_out: list[str]
 ) -> Iterator[tuple[dict[str, Any], str, str | None]]:
     """Yields rows of the result with the kind and the time of their last change, the newest first, each key once."""
     spec, kind = pipeline.spec, pipeline.spec.definition
@@ -177,7 +177,7 @@ def _changes(
         return
 
 
-def _result(pipeline: Pipeline, path: str) -> tuple[int, InProcessTable | None]:
+def _result(pipeline: ReadablePipeline, path: str) -> tuple[int, InProcessTable | None]:
     """Returns the version of the result, and its rows; None if there is no table.
 
     Raises:
@@ -189,7 +189,7 @@ def _result(pipeline: Pipeline, path: str) -> tuple[int, InProcessTable | None]:
     return logs.version(path) or 0, InProcessTable.of(logs, path, pipeline.sizes)
 
 
-def _of_commit(pipeline: Pipeline, table: InProcessTable, commit: Commit, most: int) -> list[dict[str, Any]]:
+def _of_commit(pipeline: ReadablePipeline, table: InProcessTable, commit: Commit, most: int) -> list[dict[str, Any]]:
     """Returns rows that a commit changed, as JSON; if only Spark reads its changes, rows that it wrote.
 
     A removed row has the batch that removed it; None if it was one of several.
@@ -224,7 +224,12 @@ def _written(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def _tell(
-    pipeline: Pipeline, rows: list[RowFacts], keys: list[str], taking: Taking, tokens: Tokens, left_out: list[str]
+    pipeline: ReadablePipeline,
+    rows: list[RowFacts],
+    keys: list[str],
+    taking: Taking,
+    tokens: Tokens,
+    left_out: list[str],
 ) -> None:
     """Tells the stories of rows, as many as there is time for."""
     spec = pipeline.spec
@@ -268,7 +273,7 @@ def _in_words(story: Story) -> StoryFacts:
     }
 
 
-def _opened(pipeline: Pipeline, name: str) -> Relation:
+def _opened(pipeline: ReadablePipeline, name: str) -> Relation:
     """Returns the stored rows of a table for all stories; a small table is in memory."""
     rows = stored(pipeline.spec, pipeline.sizes, name)
     if isinstance(rows, NoRows) or pipeline.ledger().logs.bytes(f"{pipeline.spec.home}/{name}") > HELD_BYTES:

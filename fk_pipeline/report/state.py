@@ -10,14 +10,13 @@ from fk_pipeline.conditions import AnyTest, NullTest
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import FkPipelineError, LeftToSpark
 from fk_pipeline.identity import QUARANTINING
-from fk_pipeline.pipeline import Pipeline
+from fk_pipeline.readable import ReadablePipeline
 from fk_pipeline.report.batches import BatchFacts
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import row_metadata
 from fk_pipeline.store.logs import UNKNOWN_SIZE
 from fk_pipeline.store.neighbours import never_run
-from fk_pipeline.store.rows_in_process import RowRequest
 from fk_pipeline.words import counted
 
 
@@ -74,7 +73,7 @@ ERROR_CHARACTERS = 500
 """The most characters of the message of one."""
 
 
-def state_of(pipeline: Pipeline, *, looks: bool) -> State:
+def state_of(pipeline: ReadablePipeline, *, looks: bool) -> State:
     """Returns how a pipeline stands, by its ledger; with `looks` also whether files have landed that it lacks."""
     ledger, kind = pipeline.ledger(), pipeline.spec.definition
     due = {stage: ledger.due.of(stage) for stage in kind.stage_names}
@@ -117,7 +116,7 @@ def _capital(sentence: str) -> str:
     return f"{sentence[0].upper()}{sentence[1:]}."
 
 
-def _landed(pipeline: Pipeline) -> int | None:
+def _landed(pipeline: ReadablePipeline) -> int | None:
     try:
         landed = pipeline.look()
     except (FkPipelineError, OSError):
@@ -126,7 +125,7 @@ def _landed(pipeline: Pipeline) -> int | None:
 
 
 def totals_of(
-    pipeline: Pipeline, batches: Sequence[BatchFacts], scanned_bytes: int, until: float, left_out: list[str]
+    pipeline: ReadablePipeline, batches: Sequence[BatchFacts], scanned_bytes: int, until: float, left_out: list[str]
 ) -> Totals:
     """Returns the numbers of now.
 
@@ -170,14 +169,16 @@ def rows_of(ledger: Ledger, path: str) -> int | None:
     return rows if rows < UNKNOWN_SIZE else None
 
 
-def _columns(pipeline: Pipeline) -> set[str]:
+def _columns(pipeline: ReadablePipeline) -> set[str]:
     """Returns the columns of the result, as far as the pipeline file tells."""
     kind = pipeline.spec.definition
     return {*loaded(kind.declared_layout)(pipeline.spec)[kind.result.name].names}
 
 
-def _without_match(pipeline: Pipeline, left_out: list[str]) -> int | None:
+def _without_match(pipeline: ReadablePipeline, left_out: list[str]) -> int | None:
     """Returns the number of rows of the result that lack the row of a side."""
+    from fk_pipeline.store.rows_in_process import RowRequest  # it imports pyspark, and the state needs none
+
     lacking = AnyTest((NullTest(s.LEFT_HASH), NullTest(s.RIGHT_HASH)))
     try:
         return len(pipeline.relation(pipeline.spec.definition.result.name).read(RowRequest([s.BATCH], [lacking])))

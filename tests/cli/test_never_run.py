@@ -29,7 +29,8 @@ def pipeline_file(folder: Path, name: str) -> Path:
 @pytest.mark.parametrize(
     "args",
     [["verify"], ["verify", "--format", "json"], ["export", "--to", "out.csv"], ["explain", "--key", "1"],
-     ["impact", "--right-key", "a"], ["show", "changes", "--batch", "1"]],
+     ["impact", "--right-key", "a"], ["show", "changes", "--batch", "1"],
+     ["show"], ["show", "changes", "--since", "2026-05-01"], ["report"]],
 )  # fmt: skip
 def test_where_nothing_was_ever_run_nothing_is_green_or_empty(tmp_path: Path, args: list[str]) -> None:
     file = pipeline_file(tmp_path, "renamed")

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from fk_pipeline.cli.quarantine import records_of
 from fk_pipeline.errors import LeftToSpark
 
 
@@ -175,6 +174,6 @@ def test_a_column_that_the_table_has_not_got_is_refused(
 
 
 def test_records_are_counted_by_side_and_reason(made: Any) -> None:
-    rows, reasons, number = records_of(made.pipeline, None, None, 2)
-    assert (len(rows), number) == (2, 3)
-    assert sum(one["records"] for one in reasons) in (2, 3)
+    listing = made.pipeline.quarantine(limit=2)
+    assert (len(listing.rows), listing.records) == (2, 3)
+    assert sum(reason["records"] for reason in listing.reasons) in (2, 3)

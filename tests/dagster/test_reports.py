@@ -11,7 +11,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from fk_pipeline.assets.reports import DATA_VERSION, report
-from fk_pipeline.cli.status import print_status, status_of
+from fk_pipeline.cli.status import print_status
 from fk_pipeline.definitions import definitions
 from fk_pipeline.engine.fingerprints import fingerprints
 from fk_pipeline.identity import SIDES, Side
@@ -321,11 +321,11 @@ def test_a_pipeline_that_needs_a_rebuild_is_red_until_the_edit_is_undone(world: 
 
 def test_status_says_that_nothing_runs_and_what_mends_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     world.pipeline.ledger().record_fingerprints(fingerprints(world.pipeline.spec))
-    assert status_of(world.pipeline)["refused"] is None
+    assert world.pipeline.status()["refused"] is None
     file = world.pipeline.spec.file
     file.write_text(file.read_text().replace("key: id", "key: fk"))
     world.reload()
-    found = status_of(world.pipeline)
+    found = world.pipeline.status()
     assert found["refused"]["mended_by"].endswith(f"fk-pipeline rebuild {file} --from landing")
     print_status(found, file)
     assert "nothing runs: the stored tables were made with another pipeline file" in capsys.readouterr().out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ pytestmark = pytest.mark.spark
 Change = tuple[str, int, str | None, str | None]
 
 
-def changes_of(made: Any, batch: int, *, here: bool = True) -> list[Change]:
+def changes_of(
+    made: Any, batch: int | None = None, *, since: datetime | None = None, here: bool = True
+) -> list[Change]:
     """(kind, id, v, name) by commit and key; `here`: they are the same, read without Spark."""
-    frame = made.pipeline.changes(batch).orderBy("_commit_version", "id")
+    frame = made.pipeline.changes(batch, since).orderBy("_commit_version", "id")
     rows = frame.collect()
     if here:
-        found = made.pipeline.changes_in_process(batch)
+        found = made.pipeline.changes_in_process(batch, since)
         wanted = RowRequest(found.schema.names, order=[("_commit_version", False), ("id", False)])
         assert list(map(repr, map(json.loads, json_lines(found.read(wanted), hexadecimal=True)))) == list(
             map(repr, json_rows(frame))
@@ -55,7 +58,12 @@ def test_a_range_tells_its_batches_apart(begun: Any, strategy: str) -> None:
     made = begun("inner", settings=f"{{strategy: {strategy}}}")
     made.land(1, [(1,), (14, "a", "v")])
     made.land(2, [(2,), (3, "b", "w")])
+    before = datetime.now(UTC)
     made.pipeline.run("1..2")
+    assert changes_of(made, since=before, here=strategy == "incremental") == [
+        ("delete", 1, "v", "B"), ("delete", 2, "v", "A"), ("update", 3, "w", "B"), ("insert", 14, "v", "A")
+    ]  # fmt: skip
+    assert changes_of(made, since=datetime.now(UTC)) == []
     assert changes_of(made, 1, here=False) == [("delete", 1, "v", "B"), ("insert", 14, "v", "A")]
     assert changes_of(made, 2, here=False) == [("delete", 2, "v", "A"), ("update", 3, "w", "B")]
     with pytest.raises(LeftToSpark, match="several batches removed rows"):
@@ -70,14 +78,15 @@ def test_whoever_applies_the_changes_in_order_has_the_result(rows_pipeline: Any)
     made.land(2, [(0, "b", "x")], [("a",)])
     for batches in ("1", "0..2", "2", "0", "1"):
         made.pipeline.run(batches)
-    held: dict[int, tuple[Any, Any]] = {}
-    rows = [row for batch in range(3) for row in made.pipeline.changes(batch).collect()]
-    for row in sorted(rows, key=lambda row: row["_commit_version"]):
-        if row["_change_type"] == "delete":
-            del held[row["id"]]
-        else:
-            held[row["id"]] = row["v"], row["name"]
-    assert held == made.result()
+    by_batch = [row for batch in range(3) for row in made.pipeline.changes(batch).collect()]
+    for rows in (by_batch, made.pipeline.changes(since="2020-01-01").collect()):
+        held: dict[int, tuple[Any, Any]] = {}
+        for row in sorted(rows, key=lambda row: row["_commit_version"]):
+            if row["_change_type"] == "delete":
+                del held[row["id"]]
+            else:
+                held[row["id"]] = row["v"], row["name"]
+        assert held == made.result()
 
 
 @pytest.mark.slow
@@ -91,3 +100,5 @@ def test_changes_that_were_removed_are_an_error_that_says_so(rows_pipeline: Any)
     made.pipeline.compact()
     with pytest.raises(StateError, match="changes of batch 1 are not kept any more"):
         changes_of(made, 1)
+    with pytest.raises(StateError, match="changes since 2020-01-01T00:00:00 UTC are not kept any more"):
+        made.pipeline.changes(since="2020-01-01")

@@ -15,7 +15,6 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from fk_pipeline.cli.show import BATCH_COLUMNS, ShowOptions, read_by_spark, read_in_process
 from fk_pipeline.contract import Role, loaded
 from fk_pipeline.engine.runner import StageRun
 from fk_pipeline.errors import LeftToSpark, UsageError
@@ -25,6 +24,7 @@ from fk_pipeline.kinds.registry import KINDS
 from fk_pipeline.kinds.window.kind import WINDOW
 from fk_pipeline.pipeline import Pipeline
 from fk_pipeline.readable import answer_in_process
+from fk_pipeline.shown_rows import BATCH_COLUMNS, ShowOptions, read_by_spark, read_in_process
 from fk_pipeline.spec import load_spec, quote
 from fk_pipeline.store import LEDGER_TABLES
 from fk_pipeline.store import schemas as s
@@ -197,22 +197,25 @@ def test_this_process_reads_every_table_as_spark_does(pipeline: Pipeline, tmp_pa
     rows = 0
     for name in tables:
         choice = ShowOptions(name, everything=True, limit=1_000_000)
-        columns, found = read_in_process(pipeline, choice)
-        told_columns, told = read_by_spark(pipeline, choice)
-        assert columns == told_columns or not (found or told), name
-        assert sorted(map(repr, found)) == sorted(map(repr, told)), name
+        stored, by_spark = read_in_process(pipeline, choice), read_by_spark(pipeline, choice)
+        columns, found = stored.columns, stored.rows
+        assert columns == by_spark.columns or not (found or by_spark.rows), name
+        assert sorted(map(repr, found)) == sorted(map(repr, by_spark.rows)), name
         rows += len(found)
         batch = next((column for column in BATCH_COLUMNS if column in columns), None)
         if batch is not None:
             of_batch = [repr(row) for row in found if row[columns.index(batch)] == 1]
-            assert sorted(map(repr, read_in_process(pipeline, replace(choice, batch=1))[1])) == sorted(of_batch), name
+            assert sorted(map(repr, read_in_process(pipeline, replace(choice, batch=1)).rows)) == sorted(of_batch), name
     assert rows > 50
-    for batch in range(3):
-        choice = ShowOptions("changes", batch, limit=1_000_000)
+    changes = [ShowOptions("changes", batch, everything=True, limit=1_000_000) for batch in range(3)]
+    changes.append(ShowOptions("changes", since="2020-01-01", everything=True, limit=1_000_000))
+    for choice in changes:
         with suppress(LeftToSpark):
-            columns, found = read_in_process(pipeline, choice)
-            told_columns, told = read_by_spark(pipeline, choice)
-            assert (columns, sorted(map(repr, found))) == (told_columns, sorted(map(repr, told)))
+            stored, by_spark = read_in_process(pipeline, choice), read_by_spark(pipeline, choice)
+            assert stored.columns == by_spark.columns
+            assert sorted(map(repr, stored.rows)) == sorted(map(repr, by_spark.rows))
+    shown = pipeline.show(limit=3, notify=pytest.fail).columns
+    assert shown == pipeline.result().columns == [output.name for output in pipeline.spec.outputs]
     for ending in (".jsonl", ".csv", ".parquet"):
         here, there = tmp_path / f"here{ending}", tmp_path / f"there{ending}"
         pipeline.export(here, pytest.fail)

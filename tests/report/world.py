@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -126,6 +127,25 @@ def joined(folder: Path, batches: int, rows: int = 30, size: int = 10) -> Pipeli
     })  # fmt: skip
     bad = {"_fk_side": ["left"] * 2, "_fk_batch": [1, 2], "_fk_file": ["landing/left/1.jsonl"] * 2, "_fk_line": [3, 4]}
     write(made, "quarantine", _QUARANTINE, bad | {"_fk_reason": ["no JSON"] * 2, "_fk_raw": [HOSTILE] * 2})
+    return made
+
+
+def changed(folder: Path, *days: int) -> Pipeline:
+    """A left join whose batches 1, 2, ... were each joined on a day in May 2020, at noon; each has one row."""
+    made = opened(folder, JOINED)
+    ledger = made.ledger()
+    land(made, Side.LEFT, range(1, len(days) + 1))
+    result = f"{made.spec.home}/resolved_join"
+    feed = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(result, pa.schema([*_RESULT.items()]).empty_table(), configuration=feed)
+    for batch, day in enumerate(days, 1):
+        columns: dict[str, Any] = {name: [None] for name in _RESULT}
+        columns |= {"_fk_pk_id": [batch], "_fk_batch": [batch], "id": [batch], "v": ["v"]}
+        write(made, "resolved_join", _RESULT, columns)
+        log = Path(result, "_delta_log", f"{batch:020d}.json")
+        noon = int(datetime(2020, 5, day, 12, tzinfo=UTC).timestamp() * 1000)
+        log.write_text(re.sub(r'"timestamp":\d+', f'"timestamp":{noon}', log.read_text()))
+        ran(ledger, Stage.RESOLVED_JOIN, {batch: {"half-joined": 1}}, 1.0)
     return made
 
 

@@ -26,7 +26,7 @@ def log(*rows: dict[str, Any]) -> CommitLog:
 
 
 def found_at(of: CommitLog, version: int) -> int | None:
-    return of.found_at(Commit(version, STAGE, "0", "a", None, appends=True), TABLE)
+    return of.found_at(Commit(version, STAGE, "0", "a", None, appends=True, at=None), TABLE)
 
 
 BEGUN = [row(1, "started", "a"), row(2, "started", "b", responses=7), row(2, "started", "b", responses=7)]

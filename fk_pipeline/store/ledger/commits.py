@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fk_pipeline.contract import Kind
@@ -118,6 +119,7 @@ class Commit:
         run_id: the id of the run in its metadata.
         restored: for a RESTORE, the version that it restored, 0 where its log does not have it; otherwise None.
         appends: whether it appended rows, whatever the table had then.
+        at: when it was made, as its entry in the log says; None if that has no time.
     """
 
     version: int
@@ -126,6 +128,7 @@ class Commit:
     run_id: str
     restored: int | None
     appends: bool
+    at: datetime | None
 
 
 def commits(path: str, versions: Iterable[int]) -> Iterator[Commit]:
@@ -142,7 +145,16 @@ def commits(path: str, versions: Iterable[int]) -> Iterator[Commit]:
             str(metadata.get("run_id", "")),
             restored,
             info.get("operation") == "WRITE" and how.get("mode") == "Append" and "only_at" not in metadata,
+            _time_of(info),
         )
+
+
+def _time_of(info: Mapping[str, Any]) -> datetime | None:
+    """Returns the time of a commit, which its log has in milliseconds since 1970."""
+    milliseconds = info.get("timestamp")
+    if not isinstance(milliseconds, int):
+        return None
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds)
 
 
 def row_metadata(path: str, version: int) -> dict[str, Any]:
