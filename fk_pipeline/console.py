@@ -106,8 +106,12 @@ def print_due(due: Mapping[str, Sequence[int]]) -> None:
     print_table(["stage", "batches"], [[stage, ", ".join(map(str, batches))] for stage, batches in due.items()])
 
 
-def print_verification(report: VerifyReport, file: str | Path, kind: Kind) -> None:
-    """Prints a report for people: what was compared, what the result leaves out, and what is wrong, with remedies."""
+def print_verification(report: VerifyReport, file: str | Path, kind: Kind, matches: str) -> None:
+    """Prints a report for people: one sentence, what was compared and is left out, and what is wrong, with remedies.
+
+    `matches` is as of `VerifyReport.in_words`.
+    """
+    tell(report.in_words(matches))
     lacks = _left_out(report, file)
     verdict = f"equal to {kind.proof.says}{', without what is listed here' if lacks else ''}"
     tell(f"{counted(report.rows, 'result row')}: {verdict if report.ok else 'WRONG'}")

@@ -31,6 +31,8 @@ class Proof:
         paired: function of rows, pipeline and `inexact` columns that returns the rows with the columns by which
             expected and stored rows are paired (`PAIRED_BY`), for a result whose definition tells no keys; None: by the
             key of the result.
+        rows_of: the input each of whose current rows has at most one row in the result: the others are left out; empty:
+            there is no such input.
         says: what the result equals, in words.
         recomputed: what the proof did to the inputs, in words.
     """
@@ -43,6 +45,7 @@ class Proof:
     inexact: str | None = None
     outside: str | None = None
     paired: str | None = None
+    rows_of: str = ""
     says: str = "the join of the two tables"
     recomputed: str = "joined anew"
 

@@ -34,15 +34,18 @@ class ShownPipeline(ReadablePipeline):
 
         return html_of(self)
 
-    def status(self) -> Status:
-        """Returns per batch and stage what is done, due or failed, and totals; needs no Spark.
+    def status(self, *, sizes: bool = False) -> Status:
+        """Returns what the result has, per batch and stage what is done, due or failed, and totals; needs no Spark.
+
+        Args:
+            sizes: whether also the files and bytes of every table.
 
         Raises:
             StateError, PipelineFileError, LandingError: as with `look`.
         """
         from fk_pipeline.status import status_of
 
-        return status_of(self)
+        return status_of(self, sizes=sizes)
 
     def result(self) -> DataFrame:
         """Returns the rows of the result, with the columns of `select` and none of our own.

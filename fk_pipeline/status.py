@@ -6,11 +6,17 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, NotRequired, TypedDict
 
+from deltalake import DeltaTable
+
 from fk_pipeline.blocks.unsent import never_sent
 from fk_pipeline.contract import loaded
+from fk_pipeline.environment import storage
 from fk_pipeline.identity import QUARANTINING
 from fk_pipeline.opened import OpenPipeline
+from fk_pipeline.result_rows import UpTo, result_rows, up_to
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.store import LEDGER_TABLES
+from fk_pipeline.store.disk_use import Size, size_of
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import READ, row_metadata
 from fk_pipeline.store.neighbours import never_run
@@ -21,6 +27,10 @@ class Status(TypedDict):
 
     Attributes:
         pipeline: its name.
+        result: the rows of the result (`ResultCounts`), with `up_to_batch`, the last of the batches that it has, and
+            `written_at`, when it was last brought up to date, in ISO 8601.
+        due_batches: the batches for which work is due.
+        sizes: if asked for, the size of every table and of all together, `tables` and `total` (`disk_use.Size`).
         batches: per batch `batch`, its number, and `stages`: the state of each stage, which is `done`, `due`,
             `rewritten since`, `started` or `failed`.
         refused: why nothing runs: `text` and `mended_by`; None if nothing is refused.
@@ -42,6 +52,9 @@ class Status(TypedDict):
     """
 
     pipeline: str
+    result: dict[str, Any]
+    due_batches: list[int]
+    sizes: NotRequired[dict[str, Any]]
     batches: list[dict[str, Any]]
     refused: dict[str, str] | None
     removed: list[int]
@@ -63,8 +76,8 @@ class Status(TypedDict):
     seconds_since_last_run: int | None
 
 
-def status_of(pipeline: OpenPipeline) -> Status:
-    """Returns per batch and stage the state, and totals.
+def status_of(pipeline: OpenPipeline, *, sizes: bool = False) -> Status:
+    """Returns what the result has, per batch and stage the state, and totals; with `sizes` those of the tables.
 
     Raises:
         StateError: the ledger is damaged, or another pipeline's.
@@ -73,8 +86,11 @@ def status_of(pipeline: OpenPipeline) -> Status:
     ledger, spec, kind = pipeline.ledger(), pipeline.spec, pipeline.spec.definition
     new, refused, stages = pipeline.look(), pipeline.refusal(), ledger.runs.stages
     finished = max((ended for state in stages.values() if (ended := state.finished_at) is not None), default=None)
+    since = up_to(spec, ledger)
     status: Status = {
         "pipeline": spec.name,
+        "result": _of_result(spec, ledger, since),
+        "due_batches": [*since.due],
         "batches": [
             {"batch": int(b), "stages": {stage: _state(ledger, stage, b) for stage in kind.stage_names}}
             for b in ledger.batches
@@ -101,6 +117,8 @@ def status_of(pipeline: OpenPipeline) -> Status:
         "last_run": None if finished is None else finished.isoformat(),
         "seconds_since_last_run": None if finished is None else round((datetime.now(UTC) - finished).total_seconds()),
     }
+    if sizes:
+        status["sizes"] = sizes_of(spec)
     if kind.stands_for:
         status["stands_for"] = _stands_for(spec, ledger)
     if kind.forecast_of:
@@ -108,6 +126,25 @@ def status_of(pipeline: OpenPipeline) -> Status:
     if not stages:
         status["never_run"] = never_run(spec)
     return status
+
+
+def _of_result(spec: PipelineSpec, ledger: Ledger, since: UpTo) -> dict[str, Any]:
+    """Returns the rows of the result, with the batches that it has."""
+    written = None if since.written_at is None else since.written_at.isoformat()
+    return asdict(result_rows(spec, ledger)) | {"up_to_batch": since.batch, "written_at": written}
+
+
+def sizes_of(spec: PipelineSpec) -> dict[str, Any]:
+    """Returns the size of every table of a pipeline and of its ledger, and of all together (`disk_use.Size`)."""
+    names = [*(table.name for table in spec.definition.tables), *LEDGER_TABLES]
+    paths = {name: f"{spec.home}/{name}" for name in names}
+    sizes = {
+        name: size_of(path)
+        for name, path in paths.items()
+        if DeltaTable.is_deltatable(path, storage.delta_options(path))
+    }
+    tables = [{"table": name, **asdict(size)} for name, size in sizes.items()]
+    return {"tables": tables, "total": asdict(sum(sizes.values(), Size(0, 0, 0)))}
 
 
 def _verdicts(ledger: Ledger, result_stage: str) -> dict[str, int]:

@@ -18,6 +18,7 @@ from fk_pipeline.engine.unneeded import UnneededRows, undisturbed, writers
 from fk_pipeline.environment import storage
 from fk_pipeline.identity import BatchId
 from fk_pipeline.spec import PipelineSpec
+from fk_pipeline.store.disk_use import Size, size_of
 from fk_pipeline.store.ledger.entries import SCHEMAS
 from fk_pipeline.store.settings import settings, suiting
 from fk_pipeline.table_features import open_table
@@ -31,25 +32,9 @@ PACKED = {
 ANY_RETENTION = {"spark.databricks.delta.retentionDurationCheck.enabled": "false"}
 """Lets `settings.retention_hours` be less than a week."""
 
-LOG_FOLDER = "/_delta_log/"
-"""Part of the path of a file that is not a data file of a table."""
-
 LOG_RETENTION = "delta.logRetentionDuration"
 LEDGER_LOG_HOURS = 24
 """How long entries of the log of a ledger table are kept, at most: nobody reads its older versions."""
-
-
-@dataclass(frozen=True)
-class Size:
-    """The size of a table: files and bytes of its current version, and bytes on disk, older versions included.
-
-    `unneeded` is the number of bytes of data files on disk that the current version does not need.
-    """
-
-    files: int
-    bytes: int
-    stored: int
-    unneeded: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,7 +84,7 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
     runner.ledger.entries.refuse_upgraded()
     home, tables, hours = runner.spec.home, runner.layout.tables, runner.spec.settings.retention_hours
     stored = [table.name for table in tables if runner.warehouse.version(table.name) is not None]
-    before = {name: _size(runner.warehouse.path(name)) for name in stored}
+    before = {name: size_of(runner.warehouse.path(name)) for name in stored}
     unneeded = UnneededRows(runner)
     if _to_fold(runner):
         with undisturbed(home, runner.ledger.kind):
@@ -124,7 +109,7 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
         progress(name)
         with sole_stages(runner.session, home, writers(runner.ledger.kind, name)):
             _pack(runner, name)
-        after = _size(runner.warehouse.path(name))
+        after = size_of(runner.warehouse.path(name))
         done.append(TableUpkeep(name, before[name], after, _freed_from(hours), unneeded.removed[name]))
     with undisturbed(home, runner.ledger.kind):
         for name in SCHEMAS:
@@ -156,11 +141,11 @@ def _pack(runner: Runner, name: str) -> None:
 
 
 def _ledger_table(path: str, name: str, retention_hours: float) -> TableUpkeep:
-    before, table = _size(path), open_table(path, ledger=True)
+    before, table = size_of(path), open_table(path, ledger=True)
     table.optimize.compact()
     table.vacuum(retention_hours=int(retention_hours), enforce_retention_duration=False, dry_run=False)
     _forget_log(table, min(retention_hours, LEDGER_LOG_HOURS))
-    return TableUpkeep(name, before, _size(path), _freed_from(retention_hours))
+    return TableUpkeep(name, before, size_of(path), _freed_from(retention_hours))
 
 
 def _forget_log(table: DeltaTable, hours: float) -> None:
@@ -180,15 +165,3 @@ def _forget_log(table: DeltaTable, hours: float) -> None:
 def _freed_from(retention_hours: float) -> datetime:
     """Returns the time from which the files that a table has just replaced are not needed."""
     return datetime.now(UTC) + timedelta(hours=retention_hours)
-
-
-def _size(path: str) -> Size:
-    table = open_table(path)
-    sizes = table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
-    fs, root = storage.filesystem(path)
-    on_disk = fs.find(root, detail=True)
-    stored = sum(int(entry["size"]) for entry in on_disk.values())
-    data = sum(
-        int(entry["size"]) for file, entry in on_disk.items() if file.endswith(".parquet") and LOG_FOLDER not in file
-    )
-    return Size(len(sizes), sum(sizes), stored, max(0, data - sum(sizes)))

@@ -185,7 +185,7 @@ def test_every_answer_is_told_with_the_versions_that_it_is_about(
         (2, 2, 2, "stale right"),
         (4, 4, 4, "joined"),
     ]
-    shown = CliRunner().invoke(app, ["explain", str(made.file), "--key", "1"]).output
+    shown = CliRunner().invoke(app, ["explain", str(made.file), "--key", "1", "--protocol"]).output
     for part in (
         "late: an older batch had brought a newer version",
         "note=8; no selected column differs",
@@ -195,10 +195,15 @@ def test_every_answer_is_told_with_the_versions_that_it_is_about(
         "stale left: dropped: by then the left row was another version",
         "because the right row changed: left row of batch 4 and right row a of batch 4",
         "Subscription: to right row a, before to b; asked PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE in batch 2",
-        "Result: id=1, v=v1, name=A4 (written in batch 4, ",
-        "The join computed now: the same",
+        "Result: id=1, v=v1, name=A4 (since batch 4, written ",
+        "The left row is of batch 4: landing/left/00000004.jsonl, line 1.",
+        "Right row a is of batch 4: landing/right/00000004.jsonl, line 1.",
     ):
         assert part in shown
+    in_words = CliRunner().invoke(app, ["explain", str(made.file), "--key", "1"]).output
+    assert shown.startswith(in_words.split("\n\n")[0])
+    assert "late: an older batch had brought a newer version" in in_words
+    assert not [word for word in ("PROPAGATE", "response", "verdict", "Subscription", "stale") if word in in_words]
 
 
 @pytest.mark.slow
@@ -357,7 +362,7 @@ def test_work_that_is_due_is_told_and_a_wrong_row_is_called_wrong(
         made.pipeline.session.sql(f"DELETE FROM delta.`{result}` WHERE id = 2")
     assert told_alike(made.pipeline, "1").conclusion.startswith("WRONG: the row in the result is another one.")
     assert told_alike(made.pipeline, "2").conclusion.startswith("WRONG: the row is not in the result.")
-    shown = CliRunner().invoke(app, ["explain", str(made.file), "--key", "1"])
+    shown = CliRunner().invoke(app, ["explain", str(made.file), "--key", "1", "--protocol"])
     assert shown.exit_code == 1
     for part in ("Left row 1", "PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE", "name=wrong", "name=A1", "WRONG"):
         assert part in shown.output

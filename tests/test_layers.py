@@ -95,6 +95,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.quarantine_in_process": 7,
     "fk_pipeline.reads": 10,
     "fk_pipeline.rebuild": 10,
+    "fk_pipeline.result_rows": 10,
     "fk_pipeline.upkeep": 10,
     "fk_pipeline.opened": 11,
     "fk_pipeline.passes": 12,

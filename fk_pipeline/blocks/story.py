@@ -1,15 +1,15 @@
 """What the stories of all kinds have in common: versions, events, the conclusion. No Spark.
 
-A story is a data class of what `explain` found. For people it is a table of events, then the present state in
-sentences.
+A story is a data class of what `explain` found. For people it is the present state in sentences, then a table of
+events.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from fk_pipeline.blocks.left_out import DOES_NOT_PASS, is_left_out, values_read
 from fk_pipeline.errors import UsageError
@@ -26,6 +26,25 @@ StoryEvent = tuple[int, str, str, str]
 
 COUNTING = " *"
 """The end of the kind of an event that is about the version that counts."""
+
+
+class Origin(NamedTuple):
+    """Where a version of a row comes from: its input, its batch, its landing file, and its key; None of a truncate."""
+
+    side: Side
+    batch: int
+    file: str
+    key: JsonRow | None
+
+
+PlaceOf = Callable[[Origin], str]
+"""A function that returns the place of an origin for people: `landing/orders/00000003.jsonl, line 2`."""
+
+
+def file_of(origin: Origin) -> str:
+    """Returns the file of an origin: the `PlaceOf` that opens no file."""
+    return origin.file
+
 
 OF_RIGHT = "right."
 """The beginning of the key of a right row where a left key may stand, too."""
@@ -55,8 +74,18 @@ class Story(ABC):
         """Returns the events, as a rule in the order of their batches."""
 
     @abstractmethod
-    def sentences(self) -> list[str]:
-        """Returns the present state in sentences, the conclusion last."""
+    def sentences(self, place: PlaceOf = file_of) -> list[str]:
+        """Returns the present state in sentences: the conclusion, then the row, then what it is made of."""
+
+    @property
+    def came(self) -> list[StoryEvent]:
+        """The events that landed, without what a protocol made of them."""
+        return self.events()
+
+    @property
+    def protocol(self) -> list[str]:
+        """What a protocol knows about the key, in sentences; none if the kind has no protocol."""
+        return []
 
     @property
     def note(self) -> str:
@@ -137,6 +166,19 @@ class RowVersion:
             **more,
         )
 
+    def landed(self, side: Side, key: JsonRow | None, place: PlaceOf) -> str:
+        """Returns where it landed, in parentheses; empty if its file is not known."""
+        return "" if self.file is None else f" ({place(Origin(side, self.batch, self.file, key))})"
+
+    def brought_by(self, what: str, side: Side, key: JsonRow | None, place: PlaceOf) -> list[str]:
+        """Returns the sentence that says what brought it; `what` names its row. None if its file is not known.
+
+        >>> version = RowVersion(batch=3, sequence={}, op="u", row={}, file="landing/orders/3.jsonl")
+        >>> version.brought_by("the left row", Side.LEFT, {}, file_of)
+        ['The left row is of batch 3: landing/orders/3.jsonl.']
+        """
+        return because(what, None if self.file is None else Origin(side, self.batch, self.file, key), place)
+
     @property
     def in_words(self) -> str:
         """The row in words."""
@@ -152,6 +194,13 @@ class RowVersion:
             self.in_words if content is None else content,
             self.file or "",
         )
+
+
+def because(what: str, origin: Origin | None, place: PlaceOf) -> list[str]:
+    """Returns the sentence that says where a row comes from; none if that is not known."""
+    if origin is None or not origin.file:
+        return []
+    return [f"{what[0].upper()}{what[1:]} is of batch {origin.batch}: {place(origin)}."]
 
 
 def by_batch(events: Iterable[StoryEvent]) -> list[StoryEvent]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from fk_pipeline.contract import Source
@@ -35,8 +36,20 @@ def completed_files(incomplete: str) -> list[str]:
 
 def stages(incomplete: str) -> list[str]:
     """Returns the completions of the last stage in a comma-separated list: stages that are not in it yet."""
+    return _listed(incomplete, STAGES)
+
+
+def alarms(incomplete: str) -> list[str]:
+    """Returns the completions of the last word in the comma-separated list of `status --fail-on`."""
+    from fk_pipeline.cli.alarm import ALARMS
+
+    return _listed(incomplete, [*ALARMS])
+
+
+def _listed(incomplete: str, names: Sequence[str]) -> list[str]:
+    """Returns the completions of the last name in a comma-separated list: names that are not in it yet."""
     before, comma, begun = incomplete.rpartition(",")
-    return [before + comma + stage for stage in STAGES if stage.startswith(begun) and stage not in before.split(",")]
+    return [before + comma + name for name in names if name.startswith(begun) and name not in before.split(",")]
 
 
 def tables(incomplete: str) -> list[str]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fk_pipeline.cli.options import Debug, FormatOption, PipelineFile
-from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table, say_by_spark
+from fk_pipeline.console import OutputFormat, print_json, print_lines, print_table, say_by_spark, tell
 
 if TYPE_CHECKING:
-    from fk_pipeline.blocks.story import Story
+    from fk_pipeline.blocks.story import PlaceOf, Story
 
 
 KEY_HELP = (
@@ -23,17 +23,24 @@ KEY_HELP = (
 def explain(
     pipeline: PipelineFile,
     key: Annotated[str, typer.Option(metavar="K", help=KEY_HELP)],
+    protocol: Annotated[
+        bool,
+        typer.Option("--protocol", help="also the messages and verdicts of the join, as the workflow table of KIP-213"),
+    ] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """The story of one key: what came, what was asked and answered, and why its row is (not) in the result."""
+    """The story of one key: what its row is now, since when, why, and which landed lines it comes from."""
     from fk_pipeline.pipeline import load
 
-    story = load(pipeline).explain(key, say_by_spark)
+    opened = load(pipeline)
+    story = opened.explain(key, say_by_spark)
     if format_ is OutputFormat.JSON:
         print_json(story.as_json())
     else:
-        _print_story(story)
+        from fk_pipeline.verify.inputs.places import LandedPlaces
+
+        _print_story(story, LandedPlaces(opened.spec, opened.ledger()), protocol=protocol)
     if not story.as_expected and not story.due:
         raise typer.Exit(1)
 
@@ -78,13 +85,15 @@ def impact(
         print_lines(report.sentences())
 
 
-def _print_story(story: Story) -> None:
-    """Prints a story for people: a table of the events, then the present state in sentences."""
-    print_lines([story.heading, ""])
-    if rows := story.events():
+def _print_story(story: Story, place: PlaceOf, *, protocol: bool) -> None:
+    """Prints a story for people: the present state in sentences, then a table of the events."""
+    print_lines([story.heading, *story.sentences(place)])
+    if rows := story.events() if protocol else story.came:
+        tell()
         print_table(["batch", "what", "what it says", "file"], rows)
-        print_lines([story.note, ""] if story.note else [""])
-    print_lines(story.sentences())
+        print_lines([story.note] if story.note else [])
+    if protocol and story.protocol:
+        print_lines(["", *story.protocol])
 
 
 def add_to(app: typer.Typer) -> None:

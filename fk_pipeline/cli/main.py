@@ -12,7 +12,7 @@ import typer
 import typer.core
 
 from fk_pipeline import __version__
-from fk_pipeline.cli import completion, explain, init, quarantine, report, run, servers, test, tools
+from fk_pipeline.cli import completion, explain, init, quarantine, report, run, servers, status, test, tools
 from fk_pipeline.cli.options import (
     PIPELINE,
     Debug,
@@ -182,6 +182,7 @@ def verify(
     from fk_pipeline.expectations.checking import CheckedStages
     from fk_pipeline.expectations.validation import import_early
     from fk_pipeline.pipeline import load
+    from fk_pipeline.result_rows import result_rows
 
     if checks:
         import_early()
@@ -199,7 +200,8 @@ def verify(
         entry = as_json(loaded, report, checked, landed)
         values[file] = {"report": entry} if several else entry
         if format_ is OutputFormat.TEXT:
-            print_verification(report, loaded.spec.file, loaded.spec.definition)
+            matches = result_rows(loaded.spec, loaded.ledger()).in_words
+            print_verification(report, loaded.spec.file, loaded.spec.definition, matches)
             if landed is not None:
                 print_inputs(landed, loaded.spec.file)
             print_checks(loaded, report, checked)
@@ -280,27 +282,7 @@ def show(
         print_table(shown.columns, shown.rows)
 
 
-@app.command(
-    epilog="Example: fk-pipeline status pipeline.yaml", short_help="Per batch and stage what is done, due or failed."
-)
-def status(
-    context: typer.Context, pipelines: Pipelines, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False
-) -> None:
-    """Per batch and stage what is done, due or failed; totals of the verdicts and of the quarantine."""
-    from fk_pipeline.cli.status import print_status
-    from fk_pipeline.pipeline import load
-
-    values: dict[Path, Any] = {}
-
-    def work(file: Path, _: tuple[str, ...]) -> int:
-        values[file] = status = load(file).status()
-        if format_ is OutputFormat.TEXT:
-            print_status(status, file)
-        return 0
-
-    outcomes = each(project_of_command(pipelines), work, context, waits=False, named=False)
-    print_values(format_, outcomes, values)
-    end(outcomes)
+status.add_to(app)
 
 
 @app.command(

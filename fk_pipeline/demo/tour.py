@@ -10,6 +10,7 @@ from typing import Any
 from fk_pipeline.console import Progress, print_lines, print_table, print_verification, say, tell
 from fk_pipeline.demo import files
 from fk_pipeline.pipeline import Pipeline, load
+from fk_pipeline.result_rows import result_rows
 from fk_pipeline.verify.report import VerifyReport
 
 COLUMNS_SHOWN = ("id", "carrier", "flight", "tailnum", "manufacturer", "model", "seats", "built")
@@ -78,7 +79,8 @@ def _tell(pipeline: Pipeline, file: Path, result: dict[str, Any], report: Verify
     verdicts = ", ".join(f"{number:,} {name}" for name, number in sorted(last["verdicts"].items()))
     tell()
     tell(f"Batch {last['batch']}: {last['rows_recomputed']:,} of {result['rows']:,} rows recomputed ({verdicts}).")
-    print_verification(report, file, pipeline.spec.definition)
+    counted = result_rows(pipeline.spec, pipeline.ledger())
+    print_verification(report, file, pipeline.spec.definition, counted.in_words)
     shown = shlex.quote(str(file))
     tell()
     print_lines(

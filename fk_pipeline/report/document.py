@@ -104,19 +104,17 @@ class Effort:
         rows: the most changed rows that are told.
         seconds: how long is read at most, besides the ledger; then the rest is left out. Three quarters are for rows
             and stories.
-        scanned_bytes: the size of a result up to which its rows without a match are counted.
         looks: whether landing folders are looked at, too.
         predictions_afar: whether those of runs are read where tables are in an object store, a request for each.
     """
 
     rows: int = 200
     seconds: float = 8.0
-    scanned_bytes: int = 1 << 30
     looks: bool = True
     predictions_afar: bool = True
 
 
-QUICK = Effort(rows=200, seconds=2.0, scanned_bytes=1 << 26, looks=False, predictions_afar=False)
+QUICK = Effort(rows=200, seconds=2.0, looks=False, predictions_afar=False)
 """For a report at the end of a run, which must not take long."""
 
 
@@ -142,7 +140,7 @@ def facts_of(pipeline: ReadablePipeline, effort: Effort) -> PipelineFacts:
         "warehouse": spec.home,
         "description": spec.description,
         "state": state_of(moment, looks=effort.looks),
-        "totals": totals_of(moment, batches, effort.scanned_bytes, until, left_out),
+        "totals": totals_of(moment, batches, until, left_out),
         "graph": graph_of(spec, ledger),
         "series": series_of(batches, POINTS),
         "batches": batches[: -FULL_BATCHES - 1 : -1],

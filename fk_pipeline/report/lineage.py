@@ -13,7 +13,7 @@ from fk_pipeline.contract import StageDef
 from fk_pipeline.errors import FkPipelineError
 from fk_pipeline.identity import Side
 from fk_pipeline.report.batches import numbers_of
-from fk_pipeline.report.state import rows_of
+from fk_pipeline.result_rows import rows_of
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.places import landing_path
 from fk_pipeline.store.ledger import Ledger

@@ -13,7 +13,8 @@ from typing import Any
 from fk_pipeline.arrow_text import json_lines
 from fk_pipeline.errors import FkPipelineError, escaped
 from fk_pipeline.readable import ReadablePipeline
-from fk_pipeline.report.state import rows_of, state_of
+from fk_pipeline.report.state import state_of
+from fk_pipeline.result_rows import rows_of
 
 ROWS = 10
 """The rows of the result that a notebook shows."""

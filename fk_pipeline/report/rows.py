@@ -49,7 +49,7 @@ class StoryFacts(TypedDict):
         events: per event its batch, what it is, what it says, and the landing file.
         earlier: how many events before these are left out.
         note: the meaning of the mark in the events.
-        sentences: how it stands now; the last one says why the row is there or not.
+        sentences: how it stands now; the first one says whether the row is there, and why.
     """
 
     heading: str

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import TypedDict
 
-from fk_pipeline.conditions import AnyTest, NullTest
 from fk_pipeline.contract import loaded
-from fk_pipeline.errors import FkPipelineError, LeftToSpark
+from fk_pipeline.errors import FkPipelineError
 from fk_pipeline.identity import QUARANTINING
 from fk_pipeline.readable import ReadablePipeline
 from fk_pipeline.report.batches import BatchFacts
-from fk_pipeline.store import schemas as s
-from fk_pipeline.store.ledger import Ledger
+from fk_pipeline.result_rows import result_rows
 from fk_pipeline.store.ledger.commits import row_metadata
-from fk_pipeline.store.logs import UNKNOWN_SIZE
 from fk_pipeline.store.neighbours import never_run
 from fk_pipeline.words import counted
 
@@ -124,64 +120,29 @@ def _landed(pipeline: ReadablePipeline) -> int | None:
     return len(landed.discovered) + len(landed.changed)
 
 
-def totals_of(
-    pipeline: ReadablePipeline, batches: Sequence[BatchFacts], scanned_bytes: int, until: float, left_out: list[str]
-) -> Totals:
+def totals_of(pipeline: ReadablePipeline, batches: Sequence[BatchFacts], until: float, left_out: list[str]) -> Totals:
     """Returns the numbers of now.
 
     Args:
         pipeline: the pipeline.
         batches: its batches.
-        scanned_bytes: the size of a result up to which its rows without a match are counted.
-        until: when to count them no more (`time.monotonic`).
-        left_out: takes a sentence if they are not.
+        until: when to count rows without a match no more (`time.monotonic`).
+        left_out: takes a sentence if they are not counted.
     """
     ledger, kind = pipeline.ledger(), pipeline.spec.definition
     path = f"{pipeline.spec.home}/{kind.result.name}"
-    rows, version = rows_of(ledger, path), ledger.logs.version(path)
-    unmatched = None
-    if version is not None and {s.LEFT_HASH, s.RIGHT_HASH} <= _columns(pipeline):
-        if time.monotonic() >= until:
-            left_out.append("Rows without a match are not counted: reading the rest takes long.")
-        elif ledger.logs.bytes(path) > scanned_bytes:
-            left_out.append("Rows without a match are not counted: the result is large.")
-        else:
-            unmatched = _without_match(pipeline, left_out)
+    result, version = result_rows(pipeline.spec, ledger, until), ledger.logs.version(path)
+    if result.not_counted:
+        left_out.append(f"Rows without a match are not counted: {result.not_counted}.")
     ended = [state.finished_at for state in ledger.runs.stages.values() if state.finished_at is not None]
     stands_for = loaded(kind.stands_for) if kind.stands_for else None
     return {
-        "rows": rows,
-        "matched": None if unmatched is None or rows is None else rows - unmatched,
-        "unmatched": unmatched,
+        "rows": result.rows,
+        "matched": result.matched,
+        "unmatched": result.unmatched,
         "quarantined": sum(st.counts.get(name, 0) for st in ledger.runs.stages.values() for name in QUARANTINING),
         "batches": len(batches),
         "withdrawn": len(ledger.files.removed),
         "last_run": max(ended).isoformat(timespec="seconds") if ended else None,
         "stands_for": {} if stands_for is None or version is None else stands_for(row_metadata(path, version)),
     }
-
-
-def rows_of(ledger: Ledger, path: str) -> int | None:
-    """Returns the number of rows of a table by its Delta log; None if there is no table, or the log does not tell."""
-    if ledger.logs.version(path) is None:
-        return None
-    rows = ledger.logs.rows(path)
-    return rows if rows < UNKNOWN_SIZE else None
-
-
-def _columns(pipeline: ReadablePipeline) -> set[str]:
-    """Returns the columns of the result, as far as the pipeline file tells."""
-    kind = pipeline.spec.definition
-    return {*loaded(kind.declared_layout)(pipeline.spec)[kind.result.name].names}
-
-
-def _without_match(pipeline: ReadablePipeline, left_out: list[str]) -> int | None:
-    """Returns the number of rows of the result that lack the row of a side."""
-    from fk_pipeline.store.rows_in_process import RowRequest  # it imports pyspark, and the state needs none
-
-    lacking = AnyTest((NullTest(s.LEFT_HASH), NullTest(s.RIGHT_HASH)))
-    try:
-        return len(pipeline.relation(pipeline.spec.definition.result.name).read(RowRequest([s.BATCH], [lacking])))
-    except (LeftToSpark, FkPipelineError) as error:
-        left_out.append(f"Rows without a match are not counted: {error}.")
-        return None

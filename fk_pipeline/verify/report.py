@@ -50,6 +50,35 @@ class VerifyReport:
         """Whether every difference is explained by work still due."""
         return not (self.missing or self.stale or self.unexpected)
 
+    def in_words(self, matches: str = "") -> str:
+        """Returns what the comparison found in one sentence about rows.
+
+        Args:
+            matches: what else is known of the rows of a right result: `19,204 matched, 796 without a match`.
+
+        >>> VerifyReport(2, 0, 0, 0, 0, 0).in_words("1 matched, 1 without a match")
+        'all 2 rows of the result are right: 1 matched, 1 without a match'
+        >>> VerifyReport(19_999, missing=1, stale=2, unexpected=0, pending=0, due=0).in_words()
+        '3 of 20,000 rows are wrong: 1 missing, 2 stale'
+        """
+        of = "" if self.share == 1 else f" among those of a share of {self.share:g} of the keys"
+        counts = {name: getattr(self, name) for name in ("missing", "stale", "unexpected")}
+        if wrong := sum(counts.values()):
+            what = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
+            all_rows = f" of {self.rows + self.missing:,}" if self.share == 1 else ""
+            rows = "row is" if wrong == 1 and not all_rows else "rows is" if wrong == 1 else "rows are"
+            return f"{wrong:,}{all_rows} {rows} wrong{of}: {what}"
+        known = f": {matches}" if matches else ""
+        if self.pending or self.unproved:
+            open_ = [f"{self.pending:,} differ until what is due has run"] if self.pending else []
+            open_ += [f"of {self.unproved:,} it is not known any more what is right"] if self.unproved else []
+            return f"none of {self.rows:,} rows is wrong{of}; {' and '.join(open_)}{known}"
+        if self.share < 1:
+            return f"no row is wrong{of}; the result has {self.rows:,}{known}"
+        if self.rows < 2:
+            return f"the only row of the result is right{known}" if self.rows else "the result is right: it has no rows"
+        return f"all {self.rows:,} rows of the result are right{known}"
+
     def counts(self) -> dict[str, int]:
         """Returns the numbers of the comparison by name: `rows`, `missing`, `stale`, `unexpected`, `pending`, `due`."""
         return {name: getattr(self, name) for name in ("rows", "missing", "stale", "unexpected", "pending", "due")}

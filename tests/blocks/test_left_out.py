@@ -75,15 +75,15 @@ def test_a_windowed_row_that_is_left_out_is_no_deletion() -> None:
     version = RowVersion(batch=1, sequence={}, op="u", row={"id": 1, "v": 0}, current=True, left_out=True)
     story = WindowStory(Side.LEFT, {"id": 1}, (version,), None, None, None, None, (), None, belongs_unmatched=False)
     assert story.events() == [(1, "row (u) *", "id=1, v=0; does not pass `where`", "")]
-    assert story.sentences()[0] == "Its last version, of batch 1, does not pass `where`."
+    assert story.sentences()[1] == "Its last version, of batch 1, does not pass `where`."
     gone = replace(story, versions=(replace(version, row=None, left_out=False),))
-    assert gone.sentences()[0] == "Its last version is a deletion."
+    assert gone.sentences()[1] == "Its last version is a deletion."
 
 
 def test_a_group_tells_how_many_rows_are_left_out_of_it() -> None:
     story = GroupStory({"k": "a"}, (), 0, (), None, None, None, is_current=True, left_out=1)
-    assert story.sentences()[1] == "1 row of it does not pass `where`."
-    assert replace(story, left_out=2).sentences()[1] == "2 rows of it do not pass `where`."
+    assert story.sentences()[2] == "1 row of it does not pass `where`."
+    assert replace(story, left_out=2).sentences()[2] == "2 rows of it do not pass `where`."
     assert "where" not in " ".join(replace(story, left_out=0).sentences())
 
 
@@ -91,4 +91,4 @@ def test_a_row_of_a_table_that_is_left_out_is_no_deletion() -> None:
     version = RowVersion(batch=2, sequence={}, op="u", row={"id": 1}, current=True, left_out=True)
     story = KeyStory({"id": 1}, (version,), None, None, None)
     assert story.events() == [(2, "row *", "id=1; does not pass `where`", "")]
-    assert story.sentences()[0] == "The last version by the source's order, of batch 2, does not pass `where`."
+    assert story.sentences()[1] == "The last version by the source's order, of batch 2, does not pass `where`."

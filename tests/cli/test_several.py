@@ -103,7 +103,7 @@ def test_a_damaged_result_is_told_and_the_others_too(
     for name in ("plan", "status"):
         status, out, err = called(monkeypatch, capsys, name, tmp_path)
         assert (status, cure in err, "nobody foresaw" in err) == (1, True, False), err
-        assert ("Pipeline z\n" if name == "plan" else "z: 0 batches") in out
+        assert ("Pipeline z\n" if name == "plan" else "z: no result yet") in out
     status, _, err = called(monkeypatch, capsys, "status", reader)
     assert (status, f"Fix: {cure}\n" in err) == (1, True), "of a single pipeline, too"
 

@@ -11,7 +11,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from fk_pipeline.assets.reports import DATA_VERSION, report
-from fk_pipeline.cli.status import print_status
+from fk_pipeline.cli.status_text import print_status
 from fk_pipeline.definitions import definitions
 from fk_pipeline.engine.fingerprints import fingerprints
 from fk_pipeline.identity import SIDES, Side

@@ -111,7 +111,7 @@ def test_a_row_has_its_story(tmp_path: Path) -> None:
     story = row["story"]
     assert story is not None
     assert story["events"] == [[1, "row *", f"id=p2, name=Ada, iban={SECRET}", "landing/people/1.jsonl"]]
-    assert story["sentences"][-1] == "The result has it since batch 1, as it should."
+    assert story["sentences"][0] == "The result has it since batch 1, as it should."
     assert facts["left_out"] == []
 
 

@@ -33,6 +33,7 @@ def test_verify_says_what_it_looked_at_what_is_left_out_and_what_mends_what_is_w
     assert told.exit_code == 0, told.stdout
     fails = f"an expression of select fails on them: 'fk-pipeline quarantine {made.file}' lists them"
     assert told.stdout.splitlines() == [
+        "all 4 rows of the result are right: 2 matched, 2 without a match, 1 left out",
         "4 result rows: equal to the join of the two tables, without what is listed here",
         "joined anew: 5 left rows and 2 right rows",
         f"- 1 left row left out and 1 left row without the right row, as {fails}",
@@ -51,10 +52,11 @@ def test_verify_says_what_it_looked_at_what_is_left_out_and_what_mends_what_is_w
     wrong = invoke("verify", made.file)
     assert wrong.exit_code == 1
     lines = wrong.stdout.splitlines()
-    assert lines[:2] == ["3 result rows: WRONG", "joined anew: 5 left rows and 2 right rows"]
+    assert lines[0] == "2 of 4 rows are wrong: 1 missing, 1 stale"
+    assert lines[1:3] == ["3 result rows: WRONG", "joined anew: 5 left rows and 2 right rows"]
     stale = 'name: expected 5, found ""; price: expected 2.00, found 3.00; at: expected 2026-01-01T00:00:00.000000Z, '
     stale += "found 2026-01-02T00:00:00.000000Z"
-    assert lines[4:8] == [
+    assert lines[5:9] == [
         "missing 1, stale 1, unexpected 0, explained by work still due 0",
         "- missing id=1, v=1.50: id=1, v=1.50, name=5, price=1.50, at=2026-01-01T00:00:00.000000Z, day=NULL, share=2.0",
         f"- stale id=2, v=2: {stale}; day: expected 2026-03-01, found NULL",

@@ -14,7 +14,17 @@ from fk_pipeline.blocks.changelog import for_story, with_content
 from fk_pipeline.blocks.current import CurrentRows
 from fk_pipeline.blocks.left_out import DO_NOT_PASS, DOES_NOT_PASS, NOT_PASSING
 from fk_pipeline.blocks.refresh.exactness import inexact
-from fk_pipeline.blocks.story import JsonRow, ResultStory, StoryEvent, by_batch, values_said
+from fk_pipeline.blocks.story import (
+    JsonRow,
+    Origin,
+    PlaceOf,
+    ResultStory,
+    StoryEvent,
+    because,
+    by_batch,
+    file_of,
+    values_said,
+)
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows
 from fk_pipeline.frames import sql_over
@@ -27,6 +37,7 @@ from fk_pipeline.kinds.aggregate.windows import windows_of
 from fk_pipeline.spec import Column, quote
 from fk_pipeline.spec.failing import ISOLATING
 from fk_pipeline.spec.keys import parse_columns_of_key, shown, value_from_text
+from fk_pipeline.spec.places import relative
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.reader import TableReader
@@ -38,15 +49,22 @@ NULL = "null"
 MEMBERS_SHOWN = 20
 """The largest number of rows of a group that its story has."""
 
+ORIGINS_SAID = 3
+"""The most rows of a group whose landing file and line are told."""
+
 
 @dataclass(frozen=True)
 class Member:
-    """A row that counts in the group now: its key, the batch that brought it, and what the aggregates read of it."""
+    """A row that counts in the group now: its key, the batch that brought it, and what the aggregates read of it.
+
+    `file` is the landing file, None if the changelog does not have the row any more.
+    """
 
     key: JsonRow
     batch: int
     applied_in: int
     values: JsonRow
+    file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -86,20 +104,25 @@ class GroupStory(ResultStory):
     def events(self) -> list[StoryEvent]:
         """Returns the rows that count and the batches that touched the group, by batch."""
         rows = [
-            (member.applied_in, "row", f"{shown(member.key)}: {values_said(member.values)}", "")
+            (member.applied_in, "row", f"{shown(member.key)}: {values_said(member.values)}", member.file or "")
             for member in self.members
         ]
         return by_batch([*rows, *((batch, "touched", "", "") for batch in self.touched_by)])
 
-    def sentences(self) -> list[str]:
-        """Returns the present state in sentences, the conclusion last."""
+    def sentences(self, place: PlaceOf = file_of) -> list[str]:
+        """Returns the present state in sentences: the conclusion, the row, the rows that count in it."""
         many = "" if self.rows == len(self.members) else f", of which {len(self.members)} are shown"
-        sentences = [f"{counted(self.rows, 'row counts', 'rows count')} in it{many}."]
+        sentences = [self.concluded(self.has)]
+        sentences += [] if self.result is None else [f"{values_said(self.result)}."]
+        sentences.append(f"{counted(self.rows, 'row counts', 'rows count')} in it{many}.")
         if self.left_out:
             sentences.append(f"{counted(self.left_out, f'row of it {DOES_NOT_PASS}', f'rows of it {DO_NOT_PASS}')}.")
         if self.rows and self.expected is None:
             sentences.append("`having` keeps it out of the result.")
-        return [*sentences, self.concluded(self.has)]
+        newest = self.members[:ORIGINS_SAID]
+        origins = [Origin(Side.INPUT, member.batch, member.file or "", member.key) for member in newest]
+        of_rows = [because(f"row {shown(origin.key)}", origin, place) for origin in origins]
+        return [*sentences, *(line for lines in of_rows for line in lines)]
 
 
 def explain(read: TableReader, spec: AggregateSpec, ledger: Ledger, text: str) -> GroupStory:
@@ -123,14 +146,6 @@ def explain(read: TableReader, spec: AggregateSpec, ledger: Ledger, text: str) -
 
     current = read.read(AggregateStage.TABLE)
     counting = of_group(current.where(f"{s.HASH} IS NOT NULL"))
-    own = CurrentRows.of(spec, Side.INPUT).keys
-    recent = counting.orderBy(F.col(s.APPLIED_IN).desc(), *map(quote, own)).limit(MEMBERS_SHOWN)
-    payload = [column.name for column in CurrentRows.of(spec, Side.INPUT).payload]
-    shown_rows = json_rows(recent.select(*map(quote, own), s.OWNER, s.APPLIED_IN, *map(quote, payload)))
-    members = tuple(
-        Member({n: row[n] for n in own}, row[s.OWNER], row[s.APPLIED_IN], {n: row[n] for n in payload})
-        for row in shown_rows
-    )
     outputs = [quote(output.name) for output in spec.outputs]
     block = spec.block_of(AggregateStage.AGGREGATED, read.table_of)
     now = sql_over({alias.name: current for alias in block.aliases}, block.of).where(same)
@@ -139,7 +154,7 @@ def explain(read: TableReader, spec: AggregateSpec, ledger: Ledger, text: str) -
     since = stored.agg(F.max(s.BATCH)).first()
     return GroupStory(
         key=key,
-        members=members,
+        members=_members(read, spec, counting),
         rows=counting.count(),
         touched_by=_touched_by(read, spec, of_group),
         result=result,
@@ -148,6 +163,27 @@ def explain(read: TableReader, spec: AggregateSpec, ledger: Ledger, text: str) -
         is_current=_are_alike(expected, result, inexact(block, {AggregateStage.TABLE: current})),
         due=ledger.due.by_stage(),
         left_out=of_group(_left_out(read, spec)).count() if spec.input.where is not None else 0,
+    )
+
+
+def _members(read: TableReader, spec: AggregateSpec, counting: DataFrame) -> tuple[Member, ...]:
+    """Returns rows that count in the group, those that changed last first, given all of them."""
+    own = CurrentRows.of(spec, Side.INPUT).keys
+    payload = [column.name for column in CurrentRows.of(spec, Side.INPUT).payload]
+    order = [F.col(s.APPLIED_IN).desc(), *(F.col(quote(name)) for name in own)]
+    recent = counting.orderBy(*order).limit(MEMBERS_SHOWN)
+    rows = recent.select(*map(quote, own), s.OWNER, s.APPLIED_IN, *map(quote, payload))
+    log = read.read(AggregateStage.CHANGELOG).where(f"{quote(own[0])} IS NOT NULL")
+    landed = log.select(*map(quote, own), F.col(s.BATCH).alias(s.OWNER), s.FILE)
+    return tuple(
+        Member(
+            key={n: row[n] for n in own},
+            batch=row[s.OWNER],
+            applied_in=row[s.APPLIED_IN],
+            values={n: row[n] for n in payload},
+            file=None if row[s.FILE] is None else relative(spec, row[s.FILE]),
+        )
+        for row in json_rows(rows.join(landed, [*own, s.OWNER], "left").orderBy(*order))
     )
 
 

@@ -117,6 +117,7 @@ class _Explained:
             due=due,
             folded_to=max(self.ledger.folds.on_all_sides, default=None),
             conclusion=self._conclusion(result, expected, bool(due)),
+            sees=self._seen_by(next((v for v in self.left if v.current and not v.deleted), None)),
         )
 
     @cached_property
@@ -267,6 +268,15 @@ class _Explained:
             return f"The row {state}{though}, and work is due that may explain it: {why}"
         return wrong_conclusion(f"the row {state}", why, self.spec)
 
+    def _seen_by(self, left: Version | None) -> Version | None:
+        """Returns the version of the right row that a left row refers to, maybe a deletion; None if there is none."""
+        if left is None or left.refers_to is None:
+            return None
+        if self.spec.as_of is not None:
+            return self._held(left.refers_to, left.at)
+        rights = [v for v in self.right if v.key in (None, left.refers_to)]
+        return rights[-1] if any(v.key is not None for v in rights) else None
+
     def _why(self) -> str:
         """Returns one sentence that explains the row by the current versions of the left and right row."""
         left = next((v for v in self.left if v.current), None)
@@ -278,10 +288,7 @@ class _Explained:
             what = "truncates the left table" if left.key is None else "deletes the left row"
             return f"batch {left.batch} {what}, and nothing newer has come."
         row, name = f"the left row of batch {left.batch}", shown(left.refers_to)
-        rights = [v for v in self.right if v.key in (None, left.refers_to)]
-        last = rights[-1] if any(v.key is not None for v in rights) else None
-        if self.spec.as_of is not None:
-            last = self._held(left.refers_to, left.at)
+        last = self._seen_by(left)
         right = None if last is None or last.deleted else last
         about = left.hash, right.hash if right else None
         decided = {

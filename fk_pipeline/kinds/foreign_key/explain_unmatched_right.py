@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fk_pipeline.blocks.left_out import DOES_NOT_PASS
-from fk_pipeline.blocks.story import JsonRow, StoryEvent
+from fk_pipeline.blocks.story import JsonRow, PlaceOf, StoryEvent, file_of
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.evidence import RightEvidence, records_of, versions_of
@@ -53,13 +53,16 @@ class AloneStory(JoinStory):
         """Returns the events in the order of their batches."""
         return events_of((), self.right, self.quarantined)
 
-    def sentences(self) -> list[str]:
-        """Returns the present state in sentences, the conclusion last."""
+    def sentences(self, place: PlaceOf = file_of) -> list[str]:
+        """Returns the present state in sentences: the conclusion, the row, the version that it is made of."""
+        last = next((version for version in reversed(self.right) if version.current), None)
+        brought = [] if last is None else last.brought_by("the right row", Side.RIGHT, last.key, place)
         example = f", for example that of left row {shown(self.example)}" if self.example else ""
         return [
-            f"Left rows that refer to it: {self.referring:,}; rows of the result with it: {self.joined:,}{example}",
-            *self.row_sentences(),
             self.conclusion,
+            *self.row_sentences(),
+            *brought,
+            f"Left rows that refer to it: {self.referring:,}; rows of the result with it: {self.joined:,}{example}",
         ]
 
 

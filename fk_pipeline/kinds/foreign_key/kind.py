@@ -220,6 +220,7 @@ FOREIGN_KEY = Kind(
         pending="fk_pipeline.kinds.foreign_key.proof:pending",
         counted="fk_pipeline.kinds.foreign_key.proof:counted",
         unproved="fk_pipeline.kinds.foreign_key.proof_as_of:closed",
+        rows_of="left",
     ),
     suites="fk_pipeline.kinds.foreign_key.rules.suites:SUITES",
     explain="fk_pipeline.kinds.foreign_key.explain:explain",

@@ -7,7 +7,17 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fk_pipeline.blocks.left_out import DOES_NOT_PASS
-from fk_pipeline.blocks.story import JsonRow, ResultStory, RowVersion, StoryEvent, by_batch, values_said
+from fk_pipeline.blocks.story import (
+    JsonRow,
+    PlaceOf,
+    ResultStory,
+    RowVersion,
+    StoryEvent,
+    by_batch,
+    file_of,
+    values_said,
+)
+from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.spec.keys import shown
 
@@ -114,13 +124,16 @@ class JoinStory(ResultStory):
     def as_json(self) -> JsonRow:
         """Returns the story as a JSON object."""
         story: Any = self
-        return {**asdict(story, dict_factory=_with_times), "as_expected": self.as_expected}
+        facts = asdict(story, dict_factory=_with_times)
+        facts.pop("sees", None)
+        return {**facts, "as_expected": self.as_expected}
 
     def row_sentences(self) -> list[str]:
-        """Returns the row of the result, the row of the join and the due work in sentences."""
-        written = f" (written in batch {self.written_in}, {self.written_at})" if self.written_at is not None else ""
-        joined = "the same" if self.as_expected and self.result is not None else values_said(self.expected)
-        lines = [f"Result: {values_said(self.result)}{written}", f"The join computed now: {joined}"]
+        """Returns the row of the result, the row of the join if it is another one, and the due work in sentences."""
+        written = f" (since batch {self.written_in}, written {self.written_at})" if self.written_at is not None else ""
+        lines = [f"Result: {values_said(self.result)}{written}"]
+        if not self.as_expected:
+            lines.append(f"The join computed now: {values_said(self.expected)}")
         if self.due:
             work = "; ".join(f"{stage} {', '.join(map(str, batches))}" for stage, batches in self.due.items())
             lines.append(f"Due: {work}")
@@ -142,6 +155,8 @@ class LeftStory(JoinStory):
         folded_to: the newest folded batch; for folded batches only the last version per key is kept, and no response.
             None if none is folded.
         conclusion: the reason why the row is in the result, or is not.
+        sees: the version of the right row that the current left row refers to, maybe a deletion; None if there is none.
+            It is one of `right`, and not in the JSON.
     """
 
     key: JsonRow
@@ -157,6 +172,7 @@ class LeftStory(JoinStory):
     due: dict[str, list[int]]
     folded_to: int | None
     conclusion: str
+    sees: Version | None = None
 
     @property
     def heading(self) -> str:
@@ -167,15 +183,32 @@ class LeftStory(JoinStory):
         """Returns the events in the order of their batches."""
         return events_of(self.left, self.right, self.quarantined, self.responses)
 
-    def sentences(self) -> list[str]:
-        """Returns the present state in sentences, the conclusion last."""
-        lines = [f"Subscription: {_subscribed(self.subscription)}", *self.row_sentences()]
+    @property
+    def came(self) -> list[StoryEvent]:
+        """The events that landed, without responses and verdicts."""
+        return events_of(self.left, self.right, self.quarantined)
+
+    def sentences(self, place: PlaceOf = file_of) -> list[str]:
+        """Returns the present state in sentences: the conclusion, the row, the versions that it is made of."""
+        lines = [self.conclusion, *self.row_sentences()]
+        left = next((version for version in self.left if version.current), None)
+        if left is not None:
+            name = "the left truncate" if left.key is None else "the left row"
+            lines += left.brought_by(name, Side.LEFT, left.key, place)
+        if self.sees is not None:
+            name = "the right truncate" if self.sees.key is None else f"right row {shown(self.sees.key)}"
+            lines += self.sees.brought_by(name, Side.RIGHT, self.sees.key, place)
         if self.folded_to is not None:
             lines.append(
                 f"Folded: of old batches, the newest {self.folded_to}, the last version per key is kept, "
                 "and no response"
             )
-        return [*lines, self.conclusion]
+        return lines
+
+    @property
+    def protocol(self) -> list[str]:
+        """What the subscription store has of the key."""
+        return [f"Subscription: {_subscribed(self.subscription)}"]
 
 
 def wrong_conclusion(what: str, why: str, spec: ForeignKeySpec) -> str:

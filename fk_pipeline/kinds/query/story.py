@@ -21,7 +21,16 @@ from fk_pipeline.blocks.select.block import ROW, Block
 from fk_pipeline.blocks.select.generators import shown_call
 from fk_pipeline.blocks.select.lineage import columns_in, plain_read, sql_of_joined
 from fk_pipeline.blocks.select.trees import conditions_in
-from fk_pipeline.blocks.story import COUNTING, Story, StoryEvent, values_said
+from fk_pipeline.blocks.story import (
+    COUNTING,
+    Origin,
+    PlaceOf,
+    Story,
+    StoryEvent,
+    because,
+    file_of,
+    values_said,
+)
 from fk_pipeline.cdc.table_versions import Seen
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import FkPipelineError, UsageError
@@ -122,16 +131,20 @@ class QueryStory(Story):
             for row in story.made_of
         ]
 
-    def sentences(self) -> list[str]:
-        """Returns the present state in sentences, the conclusion last."""
-        sentences = [
+    def sentences(self, place: PlaceOf = file_of) -> list[str]:
+        """Returns the present state in sentences: the conclusion, then the rows, or the steps that leave none."""
+        sentences = [self.concluded("has it" if self.rows else "has no such row")]
+        sentences += [
             f"The result has {values_said(story.row)}, made of {counted(story.of, 'joined row')}; "
             f"written in batch {story.batch}."
             for story in self.rows
         ]
+        for row in (row for story in self.rows for row in story.made_of):
+            what = f"the row of {row.relation} as {row.alias} ({values_said(row.row)})"
+            origin = None if row.batch is None else Origin(Side(row.relation), row.batch, row.file, None)
+            sentences += because(what, origin, place)
         sentences += dict.fromkeys(f"More: {row.more}" for story in self.rows for row in story.made_of if row.more)
-        sentences += [f"{block}: {step}: {counted(left, 'row')} left." for block, step, left in self.missing]
-        return [*sentences, self.concluded("has it" if self.rows else "has no such row")]
+        return sentences + [f"{block}: {step}: {counted(left, 'row')} left." for block, step, left in self.missing]
 
 
 def explain(read: TableReader, spec: QuerySpec, ledger: Ledger, text: str) -> QueryStory:

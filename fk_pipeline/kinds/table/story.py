@@ -10,7 +10,16 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import for_story, in_source_order
 from fk_pipeline.blocks.keyed_in_process import json_of, typed_key, versions_in_process
 from fk_pipeline.blocks.left_out import DOES_NOT_PASS
-from fk_pipeline.blocks.story import JsonRow, ResultStory, RowVersion, StoryEvent, by_batch
+from fk_pipeline.blocks.story import (
+    JsonRow,
+    PlaceOf,
+    ResultStory,
+    RowVersion,
+    StoryEvent,
+    by_batch,
+    file_of,
+    values_said,
+)
 from fk_pipeline.conditions import AllTests, AnyTest, NullTest
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.identity import Side
@@ -48,15 +57,17 @@ class KeyStory(ResultStory):
         """Returns the versions by batch."""
         return by_batch(version.event("truncate" if version.op == "t" else "row") for version in self.versions)
 
-    def sentences(self) -> list[str]:
-        """Returns the present state in sentences, the conclusion last."""
+    def sentences(self, place: PlaceOf = file_of) -> list[str]:
+        """Returns the present state in sentences: the conclusion, the row, the version that makes it."""
+        row = [] if self.result is None else [f"{values_said(self.result)}."]
         if not self.versions:
-            why = "No batch ever brought it: a line may be in the quarantine, or not have landed."
+            why = ["No batch ever brought it: a line may be in the quarantine, or not have landed."]
         else:
             last = self.versions[-1]
             end = "makes the row" if self.expected else DOES_NOT_PASS if last.left_out else "deletes it"
-            why = f"The last version by the source's order, of batch {last.batch}, {end}."
-        return [why, self.concluded(self.has)]
+            landed = last.landed(Side.INPUT, None if last.op == "t" else self.key, place)
+            why = [f"The last version by the source's order, of batch {last.batch}{landed}, {end}."]
+        return [self.concluded(self.has), *row, *why]
 
 
 def explain(read: TableReader, spec: TableSpec, ledger: Ledger, text: str) -> KeyStory:

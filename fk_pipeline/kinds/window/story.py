@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fk_pipeline.blocks.left_out import DOES_NOT_PASS
-from fk_pipeline.blocks.story import OF_RIGHT, JsonRow, RowVersion, Story, StoryEvent, by_batch, key_of_side
+from fk_pipeline.blocks.story import (
+    OF_RIGHT,
+    JsonRow,
+    PlaceOf,
+    RowVersion,
+    Story,
+    StoryEvent,
+    by_batch,
+    file_of,
+    key_of_side,
+)
 from fk_pipeline.errors import UsageError
 from fk_pipeline.identity import Side
 from fk_pipeline.kinds.window import tables as k
@@ -117,10 +127,15 @@ class WindowStory(Story):
             events.append((-1 if partner.batch is None else partner.batch, "match", what, ""))
         return by_batch([*events, *(version.event(f"row ({version.op})") for version in self.versions)])
 
-    def sentences(self) -> list[str]:
-        """Returns the present state in sentences, the conclusion last."""
-        pairs = f"has {counted(self.pairs, 'pair')} of it" if self.pairs else "does not have it"
-        return [*self._state(), self.concluded(pairs if self.unmatched_in is None else "has it alone")]
+    def sentences(self, place: PlaceOf = file_of) -> list[str]:
+        """Returns the present state in sentences: the conclusion, then why, and the version that counts."""
+        has = f"has {counted(self.pairs, 'pair')} of it" if self.pairs else "does not have it"
+        if self.unmatched_in is not None:
+            has = f"has it without a match since batch {self.unmatched_in}"
+        last = next((version for version in self.versions if version.current), None)
+        key = None if last is None or last.op == "t" else self.key
+        brought = [] if last is None else last.brought_by("its version that counts", self.side, key, place)
+        return [self.concluded(has), *self._state(), *brought]
 
     def _state(self) -> list[str]:
         """Returns the sentences before the conclusion."""

@@ -178,7 +178,7 @@ class Comparison:
         if entry.fate is Fate.TRUNCATED:
             report.truncated += entry.reason != "snapshot"
             batch.truncates += 1
-            at = (_sortable(entry.order), entry.place)
+            at = (sortable(entry.order), entry.place)
             batch.is_ordered &= entry.order is not None
             batch.newest = at if batch.newest is None else max(batch.newest, at)
             return
@@ -226,8 +226,8 @@ class Comparison:
         if not self._is_sure(batch, entries):
             self._any_of(number, key, entries, rows)
             return
-        newest = max(entries, key=lambda entry: (_sortable(entry.order), entry.place))
-        at = (_sortable(newest.order), newest.place)
+        newest = max(entries, key=lambda entry: (sortable(entry.order), entry.place))
+        at = (sortable(newest.order), newest.place)
         if batch.newest is not None and at < batch.newest:
             if rows:
                 self._differences.add(
@@ -341,7 +341,7 @@ def _by_line(entries: Iterable[LandedRecord]) -> Iterator[tuple[int, Sequence[La
             yield from ((0, [record]) for record in records)
 
 
-def _sortable(order: tuple[Any, ...] | None) -> tuple[Any, ...]:
+def sortable(order: tuple[Any, ...] | None) -> tuple[Any, ...]:
     """Returns an order that Python compares as Spark does: NaN is the greatest number."""
     return tuple(
         (math.isnan(value), 0.0 if math.isnan(value) else value) if isinstance(value, float) else value

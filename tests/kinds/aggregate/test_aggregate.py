@@ -493,7 +493,7 @@ def test_two_windows_that_begin_together_are_two_rows_in_any_order_of_batches(gr
     assert made.pipeline.verify().ok
     assert made.red() == set()
     story = made.pipeline.explain("user=a,window_start=2011-12-30 10:00:00")
-    assert story.sentences()[0] == f"{found[1325239200_000_000, 1325412000_000_000]} rows count in it."
+    assert story.sentences()[2] == f"{found[1325239200_000_000, 1325412000_000_000]} rows count in it."
 
 
 @pytest.mark.slow
@@ -524,11 +524,17 @@ def test_a_time_after_2262_hides_no_row_after_a_checkpoint_by_another_session(
 def test_explain_tells_which_rows_count_and_which_batches_moved_a_group(two_batches: Grouped) -> None:
     pipeline = two_batches.pipeline
     story = pipeline.explain("a")
-    assert story.sentences() == ["2 rows count in it.", "The result has it since batch 4, as it should."]
+    conclusion, row, counting, *origins = story.sentences()
+    assert conclusion == "The result has it since batch 4, as it should."
+    assert row.startswith("user=a, ")
+    assert counting == "2 rows count in it."
+    landed = {event[0]: event[3] for event in story.events() if event[1] == "row"}
+    assert all(landed.values())
+    assert origins == [f"Row {key} is of batch {batch}: {landed[batch]}." for key, batch in ((3, 4), (1, 0))]
     assert [event[:3] for event in story.events()] == [
         (0, "row", "1: v=2"), (0, "touched", ""), (4, "row", "3: v=7"), (4, "touched", ""),
     ]  # fmt: skip
-    assert pipeline.explain("null").sentences()[0] == "1 row counts in it."
+    assert pipeline.explain("null").sentences()[2] == "1 row counts in it."
     assert pipeline.explain("nobody").as_expected
     with pytest.raises(UsageError, match="no right side"):
         pipeline.impact("a")

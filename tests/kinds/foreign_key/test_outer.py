@@ -118,7 +118,7 @@ def test_the_story_of_a_right_key_tells_why_it_stands_alone_or_not(rows_pipeline
     told = {key: told_alike(pipeline, f"right.{key}") for key in ("a", "b", "k=c", "d")}
     assert all(story.as_expected for story in told.values())
     not_alone = "The right row does not stand alone in the result:"
-    assert {key: story.sentences()[-1] for key, story in told.items()} == {
+    assert {key: story.sentences()[0] for key, story in told.items()} == {
         "a": f"{not_alone} left row 2 has the right row of batch 0.",
         "b": f"{not_alone} left row 1 has the right row of batch 0.",
         "k=c": f"{not_alone} batch 1 deletes the right row, and nothing newer has come.",
@@ -126,11 +126,11 @@ def test_the_story_of_a_right_key_tells_why_it_stands_alone_or_not(rows_pipeline
     }
     assert told["a"].heading == "Right row a"
     referred = "Left rows that refer to it: 1; rows of the result with it: 1, for example that of left row 2"
-    assert told["a"].sentences()[0] == referred
+    assert told["a"].sentences()[-1] == referred
     assert [event[:3] for event in told["a"].events()] == [(0, "right row a *", "name=A, note=NULL")]
     left = told_alike(pipeline, "1")
     assert left.as_expected
-    assert left.sentences()[-1].endswith("the left row of batch 1 refers to right row b of batch 0.")
+    assert left.sentences()[0].endswith("the left row of batch 1 refers to right row b of batch 0.")
 
     assert [told_alike(pipeline, key, "impact").fan_out for key in "ac"] == [
         1,
@@ -144,15 +144,13 @@ def test_the_story_of_a_right_key_tells_why_it_stands_alone_or_not(rows_pipeline
     made.land(2, [(2,)])
     pipeline.run()
     story = told_alike(pipeline, "right.a")
-    assert (
-        story.sentences()[-1] == "The right row stands alone in the result: no left row has the right row of batch 0."
-    )
+    assert story.sentences()[0] == "The right row stands alone in the result: no left row has the right row of batch 0."
     assert story.as_json()["result"] == {"id": None, "fk": None, "v": None, "k": "a", "name": "A"}
     with settings(pipeline.session, file_settings(MEASURED)):
         pipeline.session.sql(f"DELETE FROM delta.`{pipeline.spec.home}/resolved_join` WHERE _fk_alone_k = 'a'")
     story = told_alike(pipeline, "right.a")
     assert not story.as_expected
-    assert story.sentences()[-1].startswith("WRONG: ")
+    assert story.sentences()[0].startswith("WRONG: ")
 
 
 def red(pipeline: Pipeline, batches: BatchRange | None, stage: Stage = Stage.RESOLVED_JOIN) -> set[str]:

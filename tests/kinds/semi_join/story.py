@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fk_pipeline.blocks.story import Story, StoryEvent
+from fk_pipeline.blocks.story import PlaceOf, Story, StoryEvent, file_of
 from fk_pipeline.errors import UsageError
 from fk_pipeline.export import json_rows, key_row
 from fk_pipeline.spec import PipelineSpec, quote
@@ -42,10 +42,10 @@ class MatchStory(Story):
         """Returns the version that counts."""
         return [] if self.row is None else [(self.row[s.OWNER], "left row", str(self.row), "")]
 
-    def sentences(self) -> list[str]:
+    def sentences(self, _place: PlaceOf = file_of) -> list[str]:
         """Returns the present state in sentences."""
         what = "lives" if self.matches else "is not there"
-        return [f"Its right row {what}.", self.concluded("has it" if self.result else "does not have it")]
+        return [self.concluded("has it" if self.result else "does not have it"), f"Its right row {what}."]
 
 
 def explain(read: TableReader, spec: PipelineSpec, ledger: Ledger, said: str) -> MatchStory:
