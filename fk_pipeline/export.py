@@ -1,4 +1,4 @@
-"""Writes the result, or other rows, as one file; values are written as `docs/reference/command.md`, export, states."""
+"""Writes the result, or other rows, as a file or a Delta table, as `docs/reference/command.md`, export, states."""
 
 from __future__ import annotations
 
@@ -7,31 +7,64 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from fk_pipeline.contract import loaded
 from fk_pipeline.errors import UsageError
-from fk_pipeline.export_files import EXPORT_ENDINGS, csv_line, whole_file, write_lines
+from fk_pipeline.export_delta import DELTA_ENDING, write_table
+from fk_pipeline.export_files import (
+    FILE_ENDINGS,
+    csv_line,
+    refuse_unknown_types,
+    whole_file,
+    write_in_process,
+    write_lines,
+)
 from fk_pipeline.spec import PipelineSpec, SideSpec, quote
+from fk_pipeline.spec.described import comments_of_result
 from fk_pipeline.spec.keys import value_from_text
+
+EXPORT_ENDINGS = (*FILE_ENDINGS, DELTA_ENDING)
 
 TIMESTAMP_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": TIMESTAMP_FORMAT + "'Z'"}
 
 
 def export(result: DataFrame, spec: PipelineSpec, file: Path) -> int:
-    """Writes the selected columns of the result, in the order of `select`, sorted by key; see `write`."""
+    """Writes the selected columns of the result, in the order of `select`, sorted by key; see `write`.
+
+    A name that ends in `.delta` is that of the folder of a table; see `export_delta.write_table`.
+    """
     keys = loaded(spec.definition.keys)(spec, spec.definition.result.name).keys
-    return write(
-        result.orderBy(*map(quote, keys)).select(*[quote(o.name) for o in spec.outputs]),
-        file,
-        private=spec.has_sensitive,
-    )
+    rows = result.orderBy(*map(quote, keys)).select(*[quote(o.name) for o in spec.outputs])
+    if file.suffix == DELTA_ENDING:
+        return write_table(_described(rows.toArrow(), spec), file, spec.description, private=spec.has_sensitive)
+    return write(rows, file, private=spec.has_sensitive)
 
 
-def write(rows: DataFrame, file: Path, endings: Sequence[str] = EXPORT_ENDINGS, *, private: bool = False) -> int:
+def export_in_process(rows: pa.Table, spec: PipelineSpec, file: Path) -> int:
+    """Writes the selected columns of the result, which are in order, as `export` does; returns their number.
+
+    Raises:
+        LeftToSpark: a value is certainly written by Spark only.
+        UsageError: the file has another ending, or something else is in its place.
+    """
+    if file.suffix != DELTA_ENDING:
+        return write_in_process(rows, file, private=spec.has_sensitive)
+    refuse_unknown_types(rows)
+    return write_table(_described(rows, spec), file, spec.description, private=spec.has_sensitive)
+
+
+def _described(rows: pa.Table, spec: PipelineSpec) -> pa.Table:
+    """Returns rows whose columns have what the pipeline file says of them, as `comment`."""
+    comments = {name: {"comment": text} for name, text in comments_of_result(spec).items()}
+    return rows.cast(pa.schema([field.with_metadata(comments.get(field.name)) for field in rows.schema]))
+
+
+def write(rows: DataFrame, file: Path, endings: Sequence[str] = FILE_ENDINGS, *, private: bool = False) -> int:
     """Writes rows to a file, whose ending determines the format; see `whole_file`. Returns their number."""
     writers = {".jsonl": _write_jsonl, ".csv": _write_csv, ".parquet": _write_parquet}
     with whole_file(file, endings, private=private) as part:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from fk_pipeline.arrow_text import csv_rows, json_lines
 from fk_pipeline.errors import LeftToSpark, UsageError
 
-EXPORT_ENDINGS = (".csv", ".jsonl", ".parquet")
+FILE_ENDINGS = (".csv", ".jsonl", ".parquet")
 
 
 def check_ending(file: Path, endings: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ def whole_file(file: Path, endings: Sequence[str], *, private: bool) -> Iterator
 
 
 def write_in_process(
-    rows: pa.Table, file: Path, endings: Sequence[str] = EXPORT_ENDINGS, *, private: bool = False
+    rows: pa.Table, file: Path, endings: Sequence[str] = FILE_ENDINGS, *, private: bool = False
 ) -> int:
     """Writes rows in Arrow as `export.write` does; returns their number.
 
@@ -61,8 +61,7 @@ def write_in_process(
         LeftToSpark: a value is certainly written by Spark only.
         UsageError: the file has another ending.
     """
-    if any(pa.types.is_null(dtype) for dtype in rows.schema.types):
-        raise LeftToSpark("the types of the columns are not known")
+    refuse_unknown_types(rows)
     with whole_file(file, endings, private=private) as part:
         if file.suffix == ".parquet":
             import pyarrow.parquet as pq
@@ -74,6 +73,16 @@ def write_in_process(
                 return write_lines(json_lines(rows), out)
             write_lines([csv_line(rows.column_names)], out)
             return write_lines(map(csv_line, csv_rows(rows)), out)
+
+
+def refuse_unknown_types(rows: pa.Table) -> None:
+    """Leaves rows to Spark that are none, of a table that does not exist.
+
+    Raises:
+        LeftToSpark: the type of a column is not known.
+    """
+    if any(pa.types.is_null(dtype) for dtype in rows.schema.types):
+        raise LeftToSpark("the types of the columns are not known")
 
 
 def csv_line(values: Iterable[str | None]) -> str:

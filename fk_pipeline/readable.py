@@ -114,21 +114,20 @@ class ReadablePipeline(OpenPipeline):
         """Writes the result to a .csv, .jsonl or .parquet file, sorted by key; returns the number of rows.
 
         Args:
-            file: the file.
+            file: the file; or a folder whose name ends in .delta, for a Delta table, or its next version.
             notify: is called with the reason if Spark has to read the result.
         """
-        from fk_pipeline.export import export
-        from fk_pipeline.export_files import EXPORT_ENDINGS, check_ending, write_in_process
+        from fk_pipeline.export import EXPORT_ENDINGS, export, export_in_process
+        from fk_pipeline.export_files import check_ending
         from fk_pipeline.privacy import concealing
         from fk_pipeline.reads import result_in_order
 
         target, name = Path(file), self.spec.definition.result.name
         self.refuse_never_run()
         check_ending(target, EXPORT_ENDINGS)
-        private = self.spec.has_sensitive
         with concealing(self.spec):
             return or_by_spark(
-                lambda: write_in_process(result_in_order(self.relation(name), self.spec), target, private=private),
+                lambda: export_in_process(result_in_order(self.relation(name), self.spec), self.spec, target),
                 lambda: export(self.table(name), self.spec, target),
                 notify,
             )

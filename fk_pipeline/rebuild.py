@@ -19,9 +19,10 @@ from fk_pipeline.cdc.endings import is_of_format
 from fk_pipeline.cdc.landing import look
 from fk_pipeline.cdc.table_versions import are_kept
 from fk_pipeline.cdc.zone import LandingZone
-from fk_pipeline.contract import Input, Role, Source, loaded
+from fk_pipeline.contract import Input, Role, Source
 from fk_pipeline.engine.behind import lags, refuse
 from fk_pipeline.engine.damage import damage_error, damages, translated
+from fk_pipeline.engine.described import layout_of
 from fk_pipeline.engine.evolution import forget_columns, reopen_batches
 from fk_pipeline.engine.fingerprints import (
     NeededRebuild,
@@ -104,7 +105,7 @@ class Rebuild:
         """
         with sole_stages(self.session, self.spec.home, self.kind.stage_names) as check:
             self.ledger.refresh()
-            layout = loaded(self.kind.layout)(self.session, self.spec)
+            layout = layout_of(self.session, self.spec)
             if can_be_finished(self.spec, self.ledger):
                 self._finish(layout, check)
             stages = self._stages()

@@ -70,7 +70,8 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
 
     Files that versions of the last `settings.retention_hours` need are kept. The result does not change, nor does the
     state, except for deleted keys that are forgotten (`settings.tombstone_retention`) and for what a pipeline does not
-    keep (`history`, `retention`). It may be killed at any point: the next upkeep continues.
+    keep (`history`, `retention`). Tables get the descriptions and statistics that they lack. It may be killed at any
+    point: the next upkeep continues.
 
     Args:
         runner: the runner of the pipeline.
@@ -108,6 +109,7 @@ def compact(runner: Runner, progress: Callable[[str], None] = lambda _: None) ->
     for name in stored:
         progress(name)
         with sole_stages(runner.session, home, writers(runner.ledger.kind, name)):
+            runner.warehouse.describe(runner.layout[name])
             _pack(runner, name)
         after = size_of(runner.warehouse.path(name))
         done.append(TableUpkeep(name, before[name], after, _freed_from(hours), unneeded.removed[name]))

@@ -72,6 +72,7 @@ LAYERS: dict[str, int] = {
     "fk_pipeline.arrow_text": 4,
     "fk_pipeline.conditions_of_sql": 5,
     "fk_pipeline.export_files": 5,
+    "fk_pipeline.export_delta": 6,
     "fk_pipeline.cdc": 5,
     "fk_pipeline.store": 5,
     "fk_pipeline.period": 6,

@@ -63,6 +63,7 @@ MORE = {
     "Settings.retention_hours": "command.md#compact",
     "Settings.fold_after_hours": "command.md#compact",
     "Settings.tombstone_retention": "command.md#compact",
+    "Settings.statistics_columns": "../how-to/read-elsewhere.md#what-the-table-tells",
     "Settings.strategy": "#strategy",
     "PipelineSpec.register": "#register",
 }

@@ -23,6 +23,7 @@ from dagster import (
     TableSchema,
 )
 
+from fk_pipeline.blocks.meaning import meanings_of
 from fk_pipeline.cdc.table_versions import names_versions, shown_file, version_range
 from fk_pipeline.contract import StageDef, loaded
 from fk_pipeline.engine.runner import StageRun
@@ -33,7 +34,6 @@ from fk_pipeline.privacy import message_of
 from fk_pipeline.report.files import place_of_report, renew
 from fk_pipeline.resources.names import asset_key, input_key, result_read_by
 from fk_pipeline.spec import PipelineSpec
-from fk_pipeline.spec.described import description_of_output
 from fk_pipeline.spec.inputs import RESULT_KEY
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.ledger.commits import commits
@@ -134,20 +134,12 @@ def _renew_report(pipeline: Pipeline, log: Log) -> None:
         log.warning(f"the report was not written: {message_of(error, pipeline.spec)}")  # noqa: G004 - not a logger
 
 
-def description_of(spec: PipelineSpec, definition: StageDef) -> str:
-    """Returns what people read of an asset: what the pipeline file says of the result, then what the stage does."""
-    declared = spec.description if definition.name == spec.definition.result_stage else None
-    return f"{declared.strip()}\n\n{definition.description}" if declared else definition.description
-
-
 def of_definition(spec: PipelineSpec, stage: str, table: Table) -> dict[str, Any]:
     """Returns the metadata of an asset: the columns of its main table, their origin, the path, the pipeline file."""
     meta = spec.meta if stage == spec.definition.result_stage else {}
     return {
         **meta,
-        "dagster/column_schema": TableSchema(
-            [_column(spec, stage, table, name, dtype) for name, dtype in table.columns]
-        ),
+        "dagster/column_schema": TableSchema(_columns(spec, table)),
         "dagster/table_name": f"{spec.name}.{table.name}",
         "dagster/uri": _uri(f"{spec.home}/{table.name}"),
         "path": MetadataValue.path(f"{spec.home}/{table.name}"),
@@ -258,26 +250,18 @@ def _uri(place: str) -> str:
     return place if "://" in place else Path(place).as_uri()
 
 
-def _column(spec: PipelineSpec, stage: str, table: Table, name: str, dtype: str) -> TableColumn:
-    """Returns a column with its meaning and whether it is sensitive.
-
-    The meaning is what the pipeline file says, that of a stored column of the pipeline, the expression that it is, or
-    `as in the source`.
-    """
-    outputs = spec.outputs if stage == spec.definition.result_stage else ()
-    side = spec.definition.side_of(stage)
-    of_result = {output.name: description_of_output(spec, output) for output in outputs}
-    written = of_result if side is None else spec.side(side).descriptions
-    tags = {"sensitive": ""} if name in table.sensitive else {}
-    return TableColumn(
-        name,
-        dtype,
-        description=written.get(name)
-        or loaded(spec.definition.meaning)(name, table.name)
-        or spec.sql_of(stage, name)
-        or "as in the source",
-        tags=tags,
-    )
+def _columns(spec: PipelineSpec, table: Table) -> list[TableColumn]:
+    """Returns the columns of a table, each with its meaning and whether it is sensitive."""
+    meanings = meanings_of(spec, table)
+    return [
+        TableColumn(
+            name,
+            dtype,
+            description=meanings.get(name, "as in the source"),
+            tags={"sensitive": ""} if name in table.sensitive else {},
+        )
+        for name, dtype in table.columns
+    ]
 
 
 def _lineage(spec: PipelineSpec, stage: str) -> dict[str, Any]:

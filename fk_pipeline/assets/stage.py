@@ -17,7 +17,8 @@ from pydantic import Field
 from fk_pipeline.assets.current import observed
 from fk_pipeline.assets.freshness import freshness_policy
 from fk_pipeline.assets.partitions import batch_partitions, update_partitions
-from fk_pipeline.assets.shown import Log, description_of, of_batch, of_definition, renewing_report
+from fk_pipeline.assets.shown import Log, of_batch, of_definition, renewing_report
+from fk_pipeline.blocks.meaning import description_of
 from fk_pipeline.cdc.notices import HELD_BACK
 from fk_pipeline.contract import StageDef
 from fk_pipeline.engine.discovery import refuse_waiting
@@ -71,7 +72,7 @@ def stage_asset(spec: PipelineSpec, definition: StageDef, table: Table) -> Asset
         tags=spec.tags,
         kinds={"spark", "delta"},
         pool=pool_of(spec),
-        description=description_of(spec, definition),
+        description=description_of(spec, definition.name),
         metadata=of_definition(spec, stage, table),
         freshness_policy=freshness_policy(spec) if stage == spec.definition.result_stage else None,
     )

@@ -216,11 +216,14 @@ def verify(
 @app.command(epilog="Example: fk-pipeline export pipeline.yaml --to joined.csv")
 def export(
     pipeline: PipelineFile,
-    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="ends in .csv, .jsonl or .parquet")],
+    to: Annotated[
+        Path,
+        typer.Option("--to", metavar="FILE", help="ends in .csv, .jsonl or .parquet, or in .delta for a Delta table"),
+    ],
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Writes the whole result to one file, sorted by key."""
+    """Writes the whole result to one file or Delta table, sorted by key."""
     from fk_pipeline.pipeline import load
 
     rows = load(pipeline).export(to, say_by_spark)

@@ -18,9 +18,10 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import SparkSession
 
 from fk_pipeline.cdc.zone import FsspecLandingZone, LandingZone
-from fk_pipeline.contract import Source, loaded
+from fk_pipeline.contract import Source
 from fk_pipeline.engine.behind import overtaken, versions_of
 from fk_pipeline.engine.damage import telling_damage, translated
+from fk_pipeline.engine.described import layout_of
 from fk_pipeline.engine.evolution import reopen_batches
 from fk_pipeline.engine.execution import Done, Execution
 from fk_pipeline.engine.failed_checks import check_failed
@@ -43,7 +44,6 @@ from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.spec.failing import ISOLATING, STOPPING
 from fk_pipeline.stage_input import Counts
 from fk_pipeline.store.commit import CommitInfo
-from fk_pipeline.store.layout import Layout
 from fk_pipeline.store.lease import LeaseCheck, lease
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.planner import Choice
@@ -92,7 +92,7 @@ class Runner:
         self.session = session
         self.spec = spec
         self.zone = zone or FsspecLandingZone()
-        self.layout: Layout = loaded(spec.definition.layout)(session, spec)
+        self.layout = layout_of(session, spec)
         self.warehouse = warehouse or Warehouse(session, spec.home, sizes=sizes)
         self.ledger, self.source = ledger, source
 

@@ -104,6 +104,13 @@ def of_columns(given: Mapping[str, str], names: Iterable[str], what: str) -> dic
     return {known[name.lower()]: str(text) for name, text in given.items()}
 
 
+def comments_of_result(spec: PipelineSpec) -> dict[str, str]:
+    """Returns, per column of the result, its description, or else the SQL that computes it; some have neither."""
+    stage = spec.definition.result_stage
+    texts = {o.name: description_of_output(spec, o) or spec.sql_of(stage, o.name) for o in spec.outputs}
+    return {name: text for name, text in texts.items() if text}
+
+
 def description_of_output(spec: PipelineSpec, output: Output) -> str | None:
     """Returns what a pipeline file says that a column of the result means; None if it does not."""
     read = spec.reads(output) if output.plain else ()

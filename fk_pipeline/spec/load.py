@@ -116,13 +116,19 @@ def _pipeline_of(document: Mapping[Any, Any], file: Path, name: str) -> dict[str
             fix=f"one of {', '.join(inline)}" if inline else f"name a file: {_file_of(given) or file}",
         )
     shared = {key: document[key] for key in _OF_INLINE if key in document}
-    settings = shared.get("settings")
-    if isinstance(settings, dict) and isinstance(settings.get("strategy"), dict):
-        stages = kind_named(OF_INLINE).stage_names
-        own = {stage: how for stage, how in settings["strategy"].items() if stage in stages}
-        shared["settings"] = {**settings, "strategy": own}
+    if isinstance(shared.get("settings"), dict):
+        shared["settings"] = _settings_of_inline(shared["settings"])
     group = document.get("group", document.get("name"))
     return {"name": f"{document.get('name')}_{name}", "kind": OF_INLINE, "group": group, **shared, "input": given}
+
+
+def _settings_of_inline(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of the settings of a query that its inline inputs share: not what is about its own result."""
+    shared = {name: value for name, value in settings.items() if name != "statistics_columns"}
+    if isinstance(shared.get("strategy"), dict):
+        stages = kind_named(OF_INLINE).stage_names
+        shared["strategy"] = {stage: how for stage, how in shared["strategy"].items() if stage in stages}
+    return shared
 
 
 def _file_of(given: Any) -> str:

@@ -217,6 +217,7 @@ class PipelineSpec(Frozen):
         descriptions = of_columns(self.descriptions, [output.name for output in self.outputs], "result")
         object.__setattr__(self, "descriptions", descriptions)
         _check_expectations(self)
+        _check_statistics(self)
         return self
 
 
@@ -235,6 +236,17 @@ def _check_warehouse(spec: PipelineSpec) -> None:
     odd = sorted(set(spec.home) & UNWRITABLE)
     if odd and "://" not in spec.home:
         raise problem(f"{spec.home} has {' '.join(odd)} in it, which Delta tables cannot be written under", "warehouse")
+
+
+def _check_statistics(spec: PipelineSpec) -> None:
+    """Refuses statistics of a column that the result has not, or whose values may not stand in a log."""
+    names = [output.name for output in spec.outputs]
+    for i, name in enumerate(spec.settings.statistics_columns or ()):
+        place = ("settings", "statistics_columns", i)
+        if name not in names:
+            raise problem(f"column {name!r} is not in the result; it has {', '.join(names)}", *place)
+        if name in spec.sensitive_outputs:
+            raise problem(f"column {name!r} is sensitive: statistics would put its values into a log", *place)
 
 
 def _check_expectations(spec: PipelineSpec) -> None:

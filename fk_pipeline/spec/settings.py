@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from fk_pipeline.spec.base import Frozen, problem
+from fk_pipeline.spec.base import Frozen, Strings, problem
 from fk_pipeline.spec.durations import Span, span
 
 
@@ -116,6 +116,9 @@ class Settings(Frozen):
     """Maintenance folds batches that were done so many hours ago, 720 for example."""
     tombstone_retention: float | None = Field(default=None, ge=0)
     """Maintenance forgets keys that were deleted so many hours ago, 2160 for example."""
+    statistics_columns: Strings | None = None
+    """Columns of the result by whose bounds readers skip files, beside its keys; `compact` takes an edit over; default:
+    the first 16 with dates, timestamps, numbers and texts."""
     strategy: Strategy | dict[StageName, Strategy] = "auto"
     """How stages change their tables, all or each by name: rows by their keys, the whole table, or by cost."""
 

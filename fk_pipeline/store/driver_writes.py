@@ -19,8 +19,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from fk_pipeline.environment import storage
 from fk_pipeline.parquet_files import is_exact
 from fk_pipeline.spec import quote
+from fk_pipeline.store.file_bounds import is_short
 from fk_pipeline.store.logs import DeltaLogs
-from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.schemas import COMMENT, Table
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Condition
 from fk_pipeline.table_features import may_be_written_in_process
@@ -95,13 +96,14 @@ class DriverWriter:
         stored = self._logs.table(path)
         if only_at is not None and (stored is None or stored.version() != only_at):
             raise CommitFailedError(f"{table.name} is not at version {only_at} any more")
-        created = None if stored is not None else table.small_properties
+        created = stored is None
         write_deltalake(
             stored or path,
-            rows.select(table.names).cast(columns),
+            rows.select(table.names).cast(_commented(columns, table) if created else columns),
             mode="append",
-            configuration=created,
-            storage_options=storage.delta_options(path) if stored is None else None,
+            description=table.description or None if created else None,
+            configuration=table.small_properties if created else None,
+            storage_options=storage.delta_options(path) if created else None,
             writer_properties=self._files(columns),
             commit_properties=_properties(user_metadata, 0 if only_at is not None else None),
         )
@@ -196,11 +198,13 @@ class DriverWriter:
         """Returns the properties of files: small row groups, without bounds of numbers that delta-rs tells inexactly.
 
         Its bounds of floating-point numbers leave out NaN, which Spark takes as the greatest number. Its bounds of
-        decimals in the log are rounded. A reader with a condition on such a column would skip files that have wanted
-        rows.
+        decimals in the log are floating-point numbers, exact for short ones only. A reader with a condition on such a
+        column would skip files that have wanted rows.
         """
         inexact = [
-            column.name for column in columns if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type)
+            column.name
+            for column in columns
+            if pa.types.is_floating(column.type) or (pa.types.is_decimal(column.type) and not is_short(column.type))
         ]
         without = ColumnProperties(statistics_enabled="NONE")
         return WriterProperties(
@@ -211,6 +215,12 @@ class DriverWriter:
 def arrow_columns(schema: T.StructType) -> pa.Schema:
     """Returns the columns of a table as Arrow's, nullable throughout, as in every table that Spark creates."""
     return to_arrow_schema(schema.toNullable(), timezone="UTC")
+
+
+def _commented(columns: pa.Schema, table: Table) -> pa.Schema:
+    """Returns the columns of a table with their comments."""
+    texts = {name: {COMMENT: text} for name, text in table.comments.items()}
+    return pa.schema([column.with_metadata(texts.get(column.name)) for column in columns])
 
 
 def _properties(user_metadata: str, retries: int | None = None) -> CommitProperties:

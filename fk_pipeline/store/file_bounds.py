@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from datetime import date, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -13,14 +15,21 @@ TEXT = 32
 
 LAST_CHARACTER = "\U0010ffff"
 
+DIGITS, AFTER_POINT = 15, 4
+"""The most digits of a decimal, and of those after its point, with which a number of JSON is the decimal itself."""
+
 FIRST_TIME, LAST_TIME = -62_135_596_800_000_000, 253_402_300_799_999_000
 """The times that bounds may have, in microseconds since 1970: from the year 1 to the year 9999."""
+
+_DAY = 24 * 3600 * 1_000_000
+"""Microseconds."""
 
 
 def bounds(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
     """Returns the statistics of a file with some rows.
 
-    Only integers, texts and timestamps get bounds: conditions of the engine are on columns of these types.
+    Integers, texts, dates, timestamps and short decimals get bounds, and floating-point numbers without NaN and
+    infinities: NaN is the greatest number for Spark, and the smallest or none for others.
 
     Args:
         rows: the rows.
@@ -35,27 +44,66 @@ def bounds(rows: pa.Table, columns: Sequence[str]) -> dict[str, Any]:
     return {"numRecords": len(rows), "minValues": low, "maxValues": high, "nullCount": nulls, "tightBounds": True}
 
 
+def is_short(dtype: pa.DataType) -> bool:
+    """Returns whether a type is that of decimals whose bounds can be numbers of JSON."""
+    return bool(pa.types.is_decimal(dtype) and dtype.precision <= DIGITS and 0 <= dtype.scale <= AFTER_POINT)
+
+
 def _ends(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
     """Returns the bounds of a column; None if it gets none."""
     dtype = values.type
-    is_time = pa.types.is_timestamp(dtype) and dtype.tz is not None
-    if values.null_count == len(values) or not (pa.types.is_integer(dtype) or pa.types.is_string(dtype) or is_time):
+    if values.null_count == len(values):
         return None
+    if pa.types.is_timestamp(dtype):
+        return _times(values) if dtype.tz is not None else None
+    if pa.types.is_floating(dtype):
+        return _floats(values)
+    if pa.types.is_date32(dtype):
+        low, high = _least_and_greatest(values.cast(pa.int32()).cast(pa.int64()))
+        known = low * _DAY >= FIRST_TIME and high * _DAY <= LAST_TIME
+        return (_iso_day(low), _iso_day(high)) if known else None
+    if is_short(dtype):
+        low, high = _least_and_greatest(values)
+        return float(low), float(high)
+    if pa.types.is_integer(dtype):
+        return _least_and_greatest(values)
+    return _texts(values) if pa.types.is_string(dtype) else None
+
+
+def _least_and_greatest(values: pa.ChunkedArray) -> tuple[Any, Any]:
+    ends = pc.min_max(values).as_py()
+    return ends["min"], ends["max"]
+
+
+def _times(values: pa.ChunkedArray) -> tuple[str, str] | None:
+    """Returns the bounds of timestamps: Delta has milliseconds."""
+    low, high = _least_and_greatest(values.cast(pa.int64()))
+    known = low >= FIRST_TIME and high <= LAST_TIME
+    return (_iso(low // 1000), _iso(-(-high // 1000))) if known else None
+
+
+def _floats(values: pa.ChunkedArray) -> tuple[float, float] | None:
+    """Returns the bounds of floating-point numbers; a zero is -0.0 as the lower one, for those who tell them apart."""
+    if pc.any(pc.is_nan(values)).as_py():
+        return None
+    low, high = _least_and_greatest(values)
+    return (low or -0.0, high or 0.0) if math.isfinite(low) and math.isfinite(high) else None
+
+
+def _texts(values: pa.ChunkedArray) -> tuple[str, str] | None:
     try:
-        ends = pc.min_max(values.cast(pa.int64()) if is_time else values).as_py()
+        low, high = _least_and_greatest(values)
     except UnicodeDecodeError:  # Spark writes texts that are none
         return None
-    low, high = ends["min"], ends["max"]
-    if is_time:  # Delta has milliseconds
-        known = low >= FIRST_TIME and high <= LAST_TIME
-        return (_iso(low // 1000), _iso(-(-high // 1000))) if known else None
-    if pa.types.is_string(dtype):
-        if len(high) > TEXT and high[TEXT] == LAST_CHARACTER:  # no text of so many characters is greater
-            return None
-        return low[:TEXT], high if len(high) <= TEXT else high[:TEXT] + LAST_CHARACTER
-    return low, high
+    if len(high) > TEXT and high[TEXT] == LAST_CHARACTER:  # no text of so many characters is greater
+        return None
+    return low[:TEXT], high if len(high) <= TEXT else high[:TEXT] + LAST_CHARACTER
 
 
 def _iso(millis: int) -> str:
     time = pa.scalar(millis, pa.timestamp("ms"))
     return f"{pc.strftime(time, format='%Y-%m-%dT%H:%M:%S').as_py()}Z"
+
+
+def _iso_day(days: int) -> str:
+    return (date(1970, 1, 1) + timedelta(days)).isoformat()

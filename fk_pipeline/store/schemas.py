@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fk_pipeline.spec import Column, SideSpec, inputs, quote
@@ -63,6 +64,11 @@ DELETION_VECTORS = "delta.enableDeletionVectors"
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 
+COMMENT = "comment"
+"""The metadata of a column with its comment."""
+
+STATISTICS = "delta.dataSkippingStatsColumns"
+
 MERGED = {DELETION_VECTORS: "true"}
 """Delta properties of a table with MERGEs: a MERGE writes the rows that it replaces into deletion vectors, and
 does not rewrite their files (ADR 0008).
@@ -79,11 +85,14 @@ class Table:
 
     `identity` are the columns that identify a row for its readers, if these are not the keys.
 
-    `skip_by` are the columns with statistics, by which files are skipped. They come before any struct, because delta-rs
-    returns no statistics of columns after one. Statistics of other columns would cost every commit and every read, and
-    would not be used.
+    `skip_by` are the columns with statistics, by which files are skipped: those that the engine filters by, which come
+    before any struct, because delta-rs returns no statistics of columns after one; and of the result those that its
+    readers filter by (ADR 0060).
 
     `sensitive` are the columns whose values may be in the files of the table, but in no predicate.
+
+    `description` and `comments`, the latter per column, are for people who find the table. A table has them in its
+    metadata since it was created, or since the last `compact`.
     """
 
     name: str
@@ -96,6 +105,8 @@ class Table:
     nullable_keys: frozenset[str] = frozenset()
     either: tuple[tuple[str, ...], ...] = ()
     identity: tuple[str, ...] = ()
+    description: str = ""
+    comments: Mapping[str, str] = field(default_factory=dict)
 
     def same_key(self, alias: str, other: str) -> str:
         """SQL (BOOLEAN), for Spark and DataFusion: two rows have the same key; the arguments are their aliases."""
@@ -107,8 +118,12 @@ class Table:
     @property
     def delta_properties(self) -> dict[str, str]:
         """The Delta properties of the table when Spark writes to it."""
-        skipping = {"delta.dataSkippingStatsColumns": ",".join(map(quote, self.skip_by))} if self.skip_by else {}
-        return {**skipping, "delta.checkpointInterval": "50", **self.properties}
+        return {**self.statistics, "delta.checkpointInterval": "50", **self.properties}
+
+    @property
+    def statistics(self) -> dict[str, str]:
+        """The Delta property that names the columns with statistics."""
+        return {STATISTICS: ",".join(map(quote, self.skip_by))} if self.skip_by else {}
 
     @property
     def small_properties(self) -> dict[str, str]:
@@ -161,6 +176,21 @@ def changelog_table(name: str, side: SideSpec, sequence: str, has_holes: bool, t
 def has_statistics(dtype: str) -> bool:
     """Returns whether Delta keeps minimum and maximum of a type: not of BINARY and BOOLEAN."""
     return dtype.upper() not in ("BINARY", "BOOLEAN")
+
+
+_FILTERED_BY = re.compile(
+    r"DATE|TIMESTAMP|TINYINT|BYTE|SMALLINT|SHORT|INT|INTEGER|BIGINT|LONG|FLOAT|REAL|DOUBLE"
+    r"|(DECIMAL|DEC|NUMERIC)\s*(\(.*\))?|STRING",
+    re.IGNORECASE,
+)
+
+
+def is_filtered_by(dtype: str) -> bool:
+    """Returns whether people filter by values of a type, and all writers and readers agree on its bounds.
+
+    They do not on those of TIMESTAMP_NTZ, and of texts with a collation.
+    """
+    return _FILTERED_BY.fullmatch(dtype.strip()) is not None
 
 
 def skippable(columns: tuple[tuple[str, str], ...]) -> tuple[str, ...]:

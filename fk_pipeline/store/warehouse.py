@@ -5,6 +5,7 @@ Every commit covers one table and carries `{pipeline, stage, batches, run_id}` a
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,10 @@ from pyspark.sql import functions as F
 from fk_pipeline.errors import StateError
 from fk_pipeline.frames import empty
 from fk_pipeline.spec import quote
+from fk_pipeline.spec.sql import text
 from fk_pipeline.store.commit import CommitInfo, committing
 from fk_pipeline.store.driver_commits import DriverCommits
-from fk_pipeline.store.schemas import DELETION_VECTORS, Table
+from fk_pipeline.store.schemas import COMMENT, DELETION_VECTORS, Table
 from fk_pipeline.store.settings import RECORDED, file_settings, settings
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Condition, exactly
@@ -101,6 +103,27 @@ class Warehouse(StoredTables):
         on = " AND ".join(f"t.{quote(name)} = s.{quote(name)}" for name in rows.columns)
         self._merge_by_sql(rows, table, info, f"ON {on} WHEN MATCHED THEN DELETE")
 
+    def describe(self, table: Table) -> None:
+        """Gives a stored table the description, comments and statistics that it lacks or has otherwise; no row changes.
+
+        It has others if Spark has created it, or an older version, or if the pipeline file was edited.
+        """
+        stored = self.logs.table(self.path(table.name))
+        if stored is None:
+            return
+        about, fields = stored.metadata(), json.loads(stored.schema().to_json())["fields"]
+        properties = {name: value for name, value in table.statistics.items() if about.configuration.get(name) != value}
+        if table.description != (about.description or ""):
+            properties["comment"] = table.description
+        if properties and {*table.skip_by} <= {column["name"] for column in fields}:
+            pairs = ", ".join(f"{text(name)} = {text(value)}" for name, value in properties.items())
+            self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} SET TBLPROPERTIES ({pairs})")
+        comments = {column["name"]: column["metadata"].get(COMMENT) for column in fields}
+        other = {name: value for name, value in table.comments.items() if comments.get(name, value) != value}
+        if other:
+            columns = ", ".join(f"{quote(name)} COMMENT {text(value)}" for name, value in other.items())
+            self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} ALTER COLUMN {columns}")
+
     def pack(self, name: str, retention_hours: float) -> None:
         """Packs the small files of a table, and removes those that no version of the last `retention_hours` needs."""
         with settings(self.session, file_settings(self.sizes), optional=True):
@@ -119,8 +142,9 @@ class Warehouse(StoredTables):
 
     def replace_all(self, frame: DataFrame, table: Table, info: CommitInfo) -> None:
         """Replaces rows, columns and properties of a table in one commit; its history stays."""
-        writer = typed(frame, table).writeTo(self._in_sql(table.name)).using("delta")
-        for name, value in table.delta_properties.items():
+        writer = typed(frame, table, commented=True).writeTo(self._in_sql(table.name)).using("delta")
+        about = {"comment": table.description} if table.description else {}
+        for name, value in (about | table.delta_properties).items():
             writer = writer.tableProperty(name, value)
         if table.partition_by:
             writer = writer.partitionedBy(*[F.col(name) for name in table.partition_by])
@@ -176,7 +200,8 @@ class Warehouse(StoredTables):
             self.logs.look_again(self.path(table.name))
 
     def _writer(self, frame: DataFrame, table: Table, info: CommitInfo):  # type: ignore[no-untyped-def]
-        writer = typed(frame, table).write.format("delta").option("userMetadata", info.as_json())
+        created = self.version(table.name) is None
+        writer = typed(frame, table, commented=created).write.format("delta").option("userMetadata", info.as_json())
         for name, value in table.delta_properties.items():
             writer = writer.option(name, value)
         return writer.partitionBy(*table.partition_by) if table.partition_by else writer
@@ -269,6 +294,10 @@ def clustered(frame: DataFrame, columns: Sequence[str], rows: int, sizes: Sizes)
     return (frame.coalesce(1) if files == 1 else frame.repartitionByRange(files, *names)).sortWithinPartitions(*names)
 
 
-def typed(frame: DataFrame, table: Table) -> DataFrame:
-    """Returns the columns of a table, in its order and with its types."""
-    return frame.select(*[F.col(quote(name)).cast(dtype).alias(name) for name, dtype in table.columns])
+def typed(frame: DataFrame, table: Table, *, commented: bool = False) -> DataFrame:
+    """Returns the columns of a table, in its order and with its types; `commented`: with their comments."""
+    comments = table.comments if commented else {}
+    about = {name: {"metadata": {COMMENT: comment}} for name, comment in comments.items()}
+    return frame.select(
+        *[F.col(quote(name)).cast(dtype).alias(name, **about.get(name, {})) for name, dtype in table.columns]
+    )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from fk_pipeline.errors import LeftToSpark
 
@@ -66,7 +67,11 @@ def test_they_answer_without_spark(made: Any, command: Callable[..., Any], tmp_p
     assert [row["raw"] for row in listed["rows"]] == ["no json", '{"id": "no number"}', "none"]
     assert command("quarantine", made.file, "--batch", "1", "--side", "left").out == "Nothing is in the quarantine.\n"
     assert command("quarantine", made.file, "--export", tmp_path / "bad.csv").out.startswith("3 records written")
-    assert command("export", made.file, "--to", tmp_path / "o.csv").out.startswith("3 rows written")
+    for name in ("o.csv", "o.delta"):
+        assert command("export", made.file, "--to", tmp_path / name).out.startswith("3 rows written")
+    assert DeltaTable(tmp_path / "o.delta").to_pyarrow_table().to_pylist() == result
+    wrong = command("export", made.file, "--to", tmp_path / "o.txt")
+    assert "use a file that ends in .csv, .jsonl, .parquet or .delta" in wrong.err
     story = command("explain", made.file, "--key", 10)
     assert (story.status, story.err) == (0, "")
     lines = story.out.splitlines()

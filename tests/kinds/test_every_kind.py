@@ -216,12 +216,15 @@ def test_this_process_reads_every_table_as_spark_does(pipeline: Pipeline, tmp_pa
             assert sorted(map(repr, stored.rows)) == sorted(map(repr, by_spark.rows))
     shown = pipeline.show(limit=3, notify=pytest.fail).columns
     assert shown == pipeline.result().columns == [output.name for output in pipeline.spec.outputs]
-    for ending in (".jsonl", ".csv", ".parquet"):
+    for ending in (".jsonl", ".csv", ".parquet", ".delta"):
         here, there = tmp_path / f"here{ending}", tmp_path / f"there{ending}"
         pipeline.export(here, pytest.fail)
         export(pipeline.table(pipeline.spec.definition.result.name), pipeline.spec, there)
         if ending == ".parquet":
             assert pq.read_table(here).equals(pq.read_table(there))
+        elif ending == ".delta":
+            assert DeltaTable(here).schema() == DeltaTable(there).schema()
+            assert DeltaTable(here).to_pyarrow_table().equals(DeltaTable(there).to_pyarrow_table())
         else:
             assert here.read_bytes() == there.read_bytes()
             assert here.stat().st_size

@@ -25,7 +25,7 @@ kind: query
 warehouse: lake
 on_bad_record: fail
 owners: team:shop
-settings: {automation: on, max_failures: 3, strategy: {result: full}}
+settings: {automation: on, max_failures: 3, strategy: {result: full}, statistics_columns: [amount]}
 inputs:
   orders:
     path: landing/orders
@@ -75,6 +75,7 @@ def test_an_inline_input_is_a_table_pipeline_with_the_settings_of_the_query(fold
     assert (orders.on_bad_record, orders.owners, orders.group) == ("fail", ("team:shop",), "revenue")
     assert (orders.settings.automation, orders.settings.max_failures) == ("on", 3)
     assert orders.settings.strategy_of("table") == "auto", "what is said of a stage of the query is not of the table"
+    assert orders.settings.statistics_columns is None, "nor of a column of its result"
     side = query.side(query.sides[0])
     assert (side.pipeline, side.format, side.key) == ("revenue.yaml#orders", "delta", ("id",))
     assert landing_path(query, query.sides[0]) == f"{orders.home}/table"

@@ -76,6 +76,16 @@ def test_a_strategy_is_of_a_stage_that_there_is(tmp_path: Path) -> None:
     )
 
 
+def test_statistics_are_of_columns_of_the_result_that_are_not_sensitive(tmp_path: Path) -> None:
+    named = "settings:\n  statistics_columns: [plane_seats, {}]\n"
+    spec = load(tmp_path, GOOD + named.format("f"))
+    assert spec.settings.statistics_columns == ("plane_seats", "f")
+    unknown = "settings.statistics_columns: column 'seats' is not in the result; it has id, tail, plane_seats, f"
+    assert error_of(tmp_path, GOOD + named.format("seats")) == f"p.yaml:19: {unknown}"
+    secret = GOOD.replace("  key: tailnum\n", "  key: tailnum\n  sensitive: seats\n") + named.format("id")
+    assert "settings.statistics_columns: column 'plane_seats' is sensitive" in error_of(tmp_path, secret)
+
+
 def test_without_a_select_everything_is_selected_and_clashes_get_a_prefix(tmp_path: Path) -> None:
     spec = load(tmp_path, GOOD.split("select:", maxsplit=1)[0])
     assert [o.name for o in spec.outputs] == [

@@ -59,6 +59,7 @@ FACTS = {"versions": {"orders": ["id", 3]}, READ: 4}
         ({4: "WRITE", 5: FACTS}, True),
         ({5: FACTS}, True),  # the log has lost the entries before
         ({5: FACTS, 6: "OPTIMIZE", 7: "VACUUM START", 8: "VACUUM END", 9: "SET TBLPROPERTIES"}, True),
+        ({5: FACTS, 6: "CHANGE COLUMNS"}, True),
         ({3: "WRITE", 4: "OPTIMIZE", 6: FACTS | {READ: 3}}, False),  # the entry between is lost
         ({3: "WRITE", 4: "OPTIMIZE", 5: FACTS | {READ: 3}}, True),
         ({3: "WRITE", 4: "WRITE", 5: FACTS | {READ: 3}}, False),  # somebody wrote what the run had not read

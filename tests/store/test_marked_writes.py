@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -249,15 +250,28 @@ def test_bounds_are_of_the_columns_by_which_files_are_skipped_and_never_too_narr
             "early": pa.array([-(2**63), 0, 0], micros),
             "none": pa.nulls(3, pa.string()),
             "x": [float("nan"), 1.0, 2.0],
+            "y": [0.0, 1.5, None],
+            "inf": [float("inf"), 1.0, 2.0],
+            "day": pa.array([0, None, -719162], pa.date32()),
+            "money": pa.array([Decimal("-0.10"), Decimal("12345678.90"), None], pa.decimal128(10, 2)),
+            "wide": pa.array([Decimal(1)] * 3, pa.decimal128(38, 2)),
         }
     )
     assert bounds(rows, rows.column_names) == {
         "numRecords": 3,
-        "minValues": {"n": -(2**63), "text": "", "at": "1969-12-31T23:59:59.999Z"},
-        "maxValues": {"n": 3, "text": "é" + "x" * 31 + "\U0010ffff", "at": "1970-01-01T00:00:01.501Z"},
-        "nullCount": {"n": 1, "text": 1, "last": 0, "at": 1, "early": 0, "none": 3, "x": 0},
+        "minValues": {
+            "n": -(2**63), "text": "", "at": "1969-12-31T23:59:59.999Z", "y": 0.0, "day": "0001-01-01", "money": -0.1
+        },
+        "maxValues": {
+            "n": 3, "text": "é" + "x" * 31 + "\U0010ffff", "at": "1970-01-01T00:00:01.501Z", "y": 1.5,
+            "day": "1970-01-01", "money": 12345678.9,
+        },
+        "nullCount": {
+            "n": 1, "text": 1, "last": 0, "at": 1, "early": 0, "none": 3, "x": 0, "y": 1, "inf": 0, "day": 1,
+            "money": 1, "wide": 0,
+        },
         "tightBounds": True,
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.slow  # the same in test_driver_writes.py

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
 from fk_pipeline.store.commit import CommitInfo
+from fk_pipeline.store.ledger.commits import READ, row_metadata
 from fk_pipeline.store.materialised import Materialised
-from fk_pipeline.store.schemas import Table
+from fk_pipeline.store.schemas import STATISTICS, Table
 from fk_pipeline.store.skipping import Within
 from fk_pipeline.store.warehouse import Warehouse
 
@@ -82,3 +85,37 @@ def test_a_table_with_features_of_its_own_is_left_to_spark(spark: SparkSession, 
     table = Table("marked", (("id", "INT"),), properties={"delta.enableDeletionVectors": "true"})
     warehouse.append(spark.sql("SELECT 1 AS id"), table, info(0))
     assert not warehouse.driver.may_append(table, 1)
+
+
+def test_a_table_gets_the_texts_and_statistics_that_it_lacks(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, str(tmp_path))
+    comments = {"id": "the key: it's `a` \\ ${b}", "n": "two\nlines"}
+    bare = Table("described", (("id", "INT"), ("n", "INT"), ("more", "STRING")), skip_by=("id",))
+    table = replace(bare, description="What it is.\n\n**More** of 'it'.", comments=comments, skip_by=("id", "n"))
+    made = replace(table, name="made")
+    frame = spark.sql("SELECT 1 AS id, 2 AS n, 'a' AS more")
+    facts = {"stands for": "version 7", READ: -1}
+    for created in (bare, made):
+        warehouse.append(frame, created, replace(info(0), metadata=facts))
+    assert told(warehouse, "made") == ("", comments, "`id`,`n`"), "Spark creates it without a description"
+    assert told(warehouse, "described") == ("", {}, "`id`")
+    before = DeltaTable(warehouse.path("described")).metadata().id
+    warehouse.describe(table)
+    assert told(warehouse, "described") == (table.description, comments, "`id`,`n`")
+    version = warehouse.version("described")
+    warehouse.describe(table)
+    assert (warehouse.version("described"), version) == (2, 2)
+    assert DeltaTable(warehouse.path("described")).metadata().id == before
+    assert row_metadata(warehouse.path("described"), 2) == facts, "the rows are the same"
+    warehouse.append(frame, table, info(1))
+    assert warehouse.read(table).count() == 2
+    warehouse.replace_all(frame, replace(bare, name="described", description="Another"), info(2))
+    assert told(warehouse, "described") == ("Another", {}, "`id`")
+
+
+def told(warehouse: Warehouse, name: str) -> tuple[str, dict[str, str], str | None]:
+    """Returns the description of a table, the comments of its columns, and its columns with statistics."""
+    stored = DeltaTable(warehouse.path(name))
+    comments = {f.name: f.metadata["comment"] for f in stored.schema().fields if "comment" in f.metadata}
+    about = stored.metadata()
+    return about.description or "", comments, about.configuration.get(STATISTICS)

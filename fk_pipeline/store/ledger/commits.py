@@ -18,7 +18,10 @@ WRITTEN_SUFFIX = " written"
 READ = "read"
 """In the facts that a commit carries about its rows: the version that its run had read."""
 
-_SAME_ROWS = ("OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "ADD COLUMNS", "UPGRADE PROTOCOL")
+_SAME_ROWS = (
+    "OPTIMIZE", "VACUUM", "SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "ADD COLUMNS", "CHANGE COLUMN",
+    "UPGRADE PROTOCOL",
+)  # fmt: skip
 """Beginnings of the names of operations after which a table has the same rows."""
 
 
