@@ -223,7 +223,7 @@ def export(
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Writes the whole result to one file or Delta table, sorted by key."""
+    """Writes the result, sorted by key, to a file or Delta table."""
     from fk_pipeline.pipeline import load
 
     rows = load(pipeline).export(to, say_by_spark)

@@ -13,7 +13,7 @@ from pathlib import Path
 from fk_pipeline.environment import storage
 from fk_pipeline.environment.scratch import scratch_folder
 
-MOST_BYTES = 2**30
+CACHE_BYTES = 2**30
 """The most bytes of all copies of a process; those that nobody read for longest are removed first."""
 
 
@@ -25,7 +25,7 @@ class FetchedFiles:
         most_bytes: the most bytes of the copies that are not just being asked for.
     """
 
-    def __init__(self, folder: Path, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, folder: Path, most_bytes: int = CACHE_BYTES) -> None:
         self._folder, self._most_bytes = folder, most_bytes
         self._bytes: OrderedDict[Path, int] = OrderedDict()
         """The size of each copy; the copy that was read last is the last one."""
