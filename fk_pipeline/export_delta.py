@@ -10,6 +10,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,11 +51,12 @@ def write_table(
         UsageError: something else is there, or Delta has no type for a column.
     """
     columns = pa.schema([field.with_type(_in_utc(field.type)).with_nullable(True) for field in rows.schema])
-    table, schema = _table_in(folder), _schema(columns, folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    if private:
-        folder.chmod(0o700)
+    schema = _schema(columns, folder)
     try:
+        table = _table_in(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        if private:
+            folder.chmod(0o700)
         _commit(table, folder, schema, list(_files(rows.cast(columns), folder, sizes)), description)
     except (DeltaError, pa.ArrowException) as error:
         fix = "export to another folder, or to a file that ends in .parquet"
@@ -146,5 +148,6 @@ def _commit(
     if description is not None and description != table.metadata().description:
         table.update_incremental()
         table.alter.set_table_description(description)
-    table.update_incremental()
-    table.vacuum(dry_run=False)
+    with suppress(DeltaError):  # the rows are there, and the next export removes old files
+        table.update_incremental()
+        table.vacuum(dry_run=False)

@@ -57,7 +57,7 @@ def write_vectors(folder: str, vectors: Mapping[str, BitMap64]) -> dict[str, Pla
         place = {"storageType": "u", "pathOrInlineDv": encoded, "offset": len(data), "sizeInBytes": len(body)}
         places[file] = place | {"cardinality": len(rows)}
         data += struct.pack(">i", len(body)) + body + struct.pack(">I", zlib.crc32(body))
-    storage.write_new(f"{folder}/{_file_name(name)}", bytes(data))
+    storage.write_named(f"{folder}/{_file_name(name)}", bytes(data))
     return places
 
 

@@ -32,7 +32,11 @@ def described(spec: PipelineSpec, layout: Layout) -> Layout:
 
 
 def _described(spec: PipelineSpec, table: Table) -> Table:
-    columns = (*table.skip_by, *(_filtered_by(spec, table) if table.name == spec.definition.result.name else ()))
+    if table.name == spec.definition.result.name:
+        table = replace(table, sensitive=table.sensitive | (spec.sensitive_outputs & {*table.names}))
+        columns = (*table.skip_by, *_filtered_by(spec, table))
+    else:
+        columns = table.skip_by
     return replace(
         table,
         description=description_of(spec, table.name),
@@ -51,7 +55,13 @@ def _filtered_by(spec: PipelineSpec, table: Table) -> list[str]:
                 where=str(spec.file),
                 fix="name columns with dates, timestamps, numbers or texts",
             )
+        if name in table.sensitive:
+            raise PipelineFileError(
+                f"settings.statistics_columns: {name} is sensitive, and statistics are values in the log of the table",
+                where=str(spec.file),
+                fix="take the column out of one of the two lists",
+            )
     if named is not None:
         return list(named)
-    chosen, secret = [output.name for output in spec.outputs], table.sensitive | spec.sensitive_outputs
-    return [name for name in chosen if is_filtered_by(types.get(name, "")) and name not in secret][:MOST_COLUMNS]
+    chosen = [output.name for output in spec.outputs if output.name not in table.sensitive]
+    return [name for name in chosen if is_filtered_by(types.get(name, ""))][:MOST_COLUMNS]

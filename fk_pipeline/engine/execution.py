@@ -123,6 +123,8 @@ class Execution:
 
         session, guarded = self.warehouse.session, GUARDED if evaluator.isolating else {}
         with self.warehouse.logs.looking_once():
+            if self.stage.name == self.spec.definition.result_stage:
+                self.warehouse.withdraw_statistics(self.layout[self.spec.definition.result.name], self.info)
             suiting = always(self.warehouse.sizes) | self._settings(reader())
             with settings(session, suiting, optional=True), settings(session, guarded):
                 for step in self._steps():

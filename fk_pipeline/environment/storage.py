@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -153,6 +154,16 @@ def has_files(path: str) -> bool:
     return isinstance(answer, Refusal) or bool(answer["KeyCount"])
 
 
+def write_named(path: str, data: bytes) -> None:
+    """Writes a file with a random name, which no other process gives to one of its files (`write_new`).
+
+    Raises:
+        OSError: there is a file of that name with another content, or as `write_new`.
+    """
+    if not write_new(path, data):
+        raise FileExistsError(f"{path} is there already")
+
+
 def write_new(path: str, data: bytes) -> bool:
     """Writes a file that must not exist yet, as a whole and in one step.
 
@@ -164,7 +175,7 @@ def write_new(path: str, data: bytes) -> bool:
         Whether it was written; False if another process has written the file.
 
     Raises:
-        OSError: the disk is full, or the folder cannot be written.
+        OSError: the disk is full, the folder cannot be written, or it is not known whether S3 has the file.
         StorageError: S3 did not respond, or refused the write.
     """
     return _put_new(path, data) if is_s3(path) else _link_new(Path(path), data)
@@ -172,13 +183,13 @@ def write_new(path: str, data: bytes) -> bool:
 
 def _link_new(file: Path, data: bytes) -> bool:
     written = file.with_name(f".{uuid.uuid4()}.tmp")
-    written.write_bytes(data)
     try:
+        written.write_bytes(data)
         os.link(written, file)  # fails if the file exists, in one step
     except FileExistsError:
         return False
     finally:
-        written.unlink()
+        written.unlink(missing_ok=True)
     return True
 
 
@@ -193,8 +204,21 @@ def _put_new(url: str, data: bytes) -> bool:
             why="the commit was not made",
             fix="give these credentials the right to write there",
         )
-    stored = ask_s3("get_object", url)  # a put that is repeated because its reply got lost fails on its own first try
-    return not isinstance(stored, Refusal) and stored["Body"].read() == data
+    with as_os_errors(), opened(url) as stored:  # a put that is repeated because its reply got lost fails on itself
+        return bool(stored.read() == data)
+
+
+@contextmanager
+def as_os_errors() -> Iterator[None]:
+    """Raises the errors of S3 that s3fs passes on, of connections that end for example, as OSError."""
+    try:
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith(("botocore.", "aiobotocore.", "aiohttp.")):
+            raise
+        raise OSError(f"S3 did not respond: {error}") from error
 
 
 def filesystem(path: str) -> tuple[Any, str]:

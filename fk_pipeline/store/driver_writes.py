@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import date
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,7 +18,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from fk_pipeline.environment import storage
-from fk_pipeline.parquet_files import is_exact
+from fk_pipeline.parquet_files import DAMAGED, is_exact
 from fk_pipeline.spec import quote
 from fk_pipeline.store.file_bounds import is_short
 from fk_pipeline.store.logs import DeltaLogs
@@ -31,6 +32,9 @@ OTHERWISE_STORED = re.compile(r"\b(ARRAY|MAP|INTERVAL|VARIANT|OBJECT|CHAR|VARCHA
 
 INEXACT_INSIDE = re.compile(r"\bSTRUCT\b.*\b(FLOAT|REAL|DOUBLE|DEC|DECIMAL|NUMERIC)\b", re.IGNORECASE | re.DOTALL)
 """Structs with numbers whose bounds delta-rs would write inexactly."""
+
+FIRST_DAY, LAST_DAY = (day.toordinal() - date(1970, 1, 1).toordinal() for day in (date.min, date.max))
+"""The first day of the year 1 and the last of the year 9999, in days since 1970."""
 
 MOST_FILES = 32
 """Files that one commit of the driver may rewrite; the footer of each is read before."""
@@ -97,14 +101,15 @@ class DriverWriter:
         if only_at is not None and (stored is None or stored.version() != only_at):
             raise CommitFailedError(f"{table.name} is not at version {only_at} any more")
         created = stored is None
+        written = rows.select(table.names).cast(_commented(columns, table) if created else columns)
         write_deltalake(
             stored or path,
-            rows.select(table.names).cast(_commented(columns, table) if created else columns),
+            written,
             mode="append",
             description=table.description or None if created else None,
             configuration=table.small_properties if created else None,
             storage_options=storage.delta_options(path) if created else None,
-            writer_properties=self._files(columns),
+            writer_properties=self._files(columns, _far_dates(written)),
             commit_properties=_properties(user_metadata, 0 if only_at is not None else None),
         )
         if stored is not None:
@@ -124,8 +129,11 @@ class DriverWriter:
         files = self._logs.plain_files(path, stored.version(), MOST_FILES, where)
         if files is None or files.bytes > self._sizes.rewritten_bytes or files.rows > self._sizes.rewritten_rows:
             return None
-        on_disk = files.fetched(self._sizes.fetched_bytes)
-        exact = on_disk is not None and all(is_exact(pq.read_metadata(file)) for file in on_disk.paths)
+        try:
+            on_disk = files.fetched(self._sizes.fetched_bytes)
+            exact = on_disk is not None and all(is_exact(pq.read_metadata(file)) for file in on_disk.paths)
+        except DAMAGED:  # Spark reports it
+            return None
         return stored if exact else None
 
     def merge(
@@ -194,7 +202,7 @@ class DriverWriter:
             commit_properties=_properties(user_metadata),
         )
 
-    def _files(self, columns: pa.Schema) -> WriterProperties:
+    def _files(self, columns: pa.Schema, boundless: Sequence[str] = ()) -> WriterProperties:
         """Returns the properties of files: small row groups, without bounds of numbers that delta-rs tells inexactly.
 
         Its bounds of floating-point numbers leave out NaN, which Spark takes as the greatest number. Its bounds of
@@ -206,10 +214,19 @@ class DriverWriter:
             for column in columns
             if pa.types.is_floating(column.type) or (pa.types.is_decimal(column.type) and not is_short(column.type))
         ]
-        without = ColumnProperties(statistics_enabled="NONE")
-        return WriterProperties(
-            max_row_group_size=self._sizes.rows_per_group, column_properties=dict.fromkeys(inexact, without) or None
-        )
+        without = dict.fromkeys([*inexact, *boundless], ColumnProperties(statistics_enabled="NONE"))
+        return WriterProperties(max_row_group_size=self._sizes.rows_per_group, column_properties=without or None)
+
+
+def _far_dates(rows: pa.Table) -> list[str]:
+    """Returns the columns with dates outside of the years 1 to 9999, of which delta-rs cannot tell bounds."""
+    days = {f.name: rows[f.name].cast(pa.int32()) for f in rows.schema if pa.types.is_date32(f.type)}
+    ends = {name: pc.min_max(column).as_py() for name, column in days.items()}
+    return [
+        name
+        for name, end in ends.items()
+        if end["min"] is not None and (end["min"] < FIRST_DAY or end["max"] > LAST_DAY)
+    ]
 
 
 def arrow_columns(schema: T.StructType) -> pa.Schema:

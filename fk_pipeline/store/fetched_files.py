@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,12 +28,14 @@ class FetchedFiles:
 
     def __init__(self, folder: Path, most_bytes: int = CACHE_BYTES) -> None:
         self._folder, self._most_bytes = folder, most_bytes
+        self._lock = threading.Lock()  # checks look rows up in several threads
         self._bytes: OrderedDict[Path, int] = OrderedDict()
         """The size of each copy; the copy that was read last is the last one."""
 
     def lacking(self, files: Mapping[str, int]) -> int:
         """Returns the bytes of those files, given with their sizes, of which there is no copy."""
-        return sum(size for uri, size in files.items() if self._copy(uri) not in self._bytes)
+        with self._lock:
+            return sum(size for uri, size in files.items() if self._copy(uri) not in self._bytes)
 
     def copies(self, files: Mapping[str, int]) -> dict[str, str]:
         """Returns the path of a copy per file, and fetches those that are lacking. A copy has the name of its file.
@@ -44,12 +47,13 @@ class FetchedFiles:
             OSError: a file is gone, cannot be read or has another size; or the disk is full.
         """
         paths = {uri: self._copy(uri) for uri in files}
-        lacking = {uri: copy for uri, copy in paths.items() if copy not in self._bytes}
-        if lacking:
-            self._fetch(lacking, files)
-        for copy in paths.values():
-            self._bytes.move_to_end(copy)
-        self._forget(keep=frozenset(paths.values()))
+        with self._lock:
+            lacking = {uri: copy for uri, copy in paths.items() if copy not in self._bytes}
+            if lacking:
+                self._fetch(lacking, files)
+            for copy in paths.values():
+                self._bytes.move_to_end(copy)
+            self._forget(keep=frozenset(paths.values()))
         return {uri: str(copy) for uri, copy in paths.items()}
 
     def _fetch(self, copies: Mapping[str, Path], sizes: Mapping[str, int]) -> None:
@@ -58,7 +62,8 @@ class FetchedFiles:
         begun = {uri: copy.with_name(f".{copy.name}") for uri, copy in copies.items()}
         for copy in copies.values():
             copy.parent.mkdir(parents=True, exist_ok=True)
-        fs.get([storage.filesystem(uri)[1] for uri in begun], [*map(str, begun.values())])
+        with storage.as_os_errors():
+            fs.get([storage.filesystem(uri)[1] for uri in begun], [*map(str, begun.values())])
         for uri, file in begun.items():
             if file.stat().st_size != sizes[uri]:
                 raise OSError(f"{uri} has {file.stat().st_size} bytes, and {sizes[uri]} in the log of its table")

@@ -45,10 +45,11 @@ def added_files(path: str, version: int) -> dict[str, Action] | None:
         return None
     files: dict[str, Action] = {}
     try:
-        if start >= 0:
-            with fs.open(f"{log}/{start:020d}.checkpoint.parquet") as checkpoint:
-                files = {file["path"]: file for file in _of_checkpoint(checkpoint)}
-        contents = fs.cat([f"{log}/{name}" for name in commits]) if commits else {}  # at once: requests in S3
+        with storage.as_os_errors():
+            if start >= 0:
+                with fs.open(f"{log}/{start:020d}.checkpoint.parquet") as checkpoint:
+                    files = {file["path"]: file for file in _of_checkpoint(checkpoint)}
+            contents = fs.cat([f"{log}/{name}" for name in commits]) if commits else {}  # at once: requests in S3
     except FileNotFoundError:  # another process has removed it since
         return None
     for name in commits:

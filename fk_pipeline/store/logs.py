@@ -94,8 +94,13 @@ class DeltaLogs:
         known = self._tables.get(path)
         if known is not None and (self._at is not None or path in (self._looked_at or ())):
             return known.table
-        if self._looked_at is not None:
+        table = self._current(path, known)
+        if table is not None and self._looked_at is not None:
             self._looked_at.add(path)
+        return table
+
+    def _current(self, path: str, known: _Known | None) -> DeltaTable | None:
+        """Looks at a log, and returns its table at the current version; None if there is none."""
         if known is not None and known.mark is not None:
             now, goes_on = _look(path, known.table.version())
             if known.mark == now:

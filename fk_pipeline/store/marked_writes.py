@@ -178,7 +178,7 @@ class MarkedWriter:
             store_decimal_as_integer=True,
         )
         content = data.getvalue().to_pybytes()
-        storage.write_new(f"{path}/{name}", content)
+        storage.write_named(f"{path}/{name}", content)
         return {"path": name, "partitionValues": {}, "size": len(content)}
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE
+from fk_pipeline.environment.storage import PATHS_AS_THEY_ARE, is_s3
 from fk_pipeline.frames import empty
 from fk_pipeline.spec import quote
 from fk_pipeline.store.deletion_vectors import AT, IN, places, unmarked
@@ -92,7 +92,8 @@ class StoredTables:
         if version is None:
             return empty(self.session, table.columns)
         path = self.path(table.name)
-        files = self._files(table, version, where)
+        # Delta compares the sizes of files with the log; on a disk `plain_files` does, and in S3 only `fetched`.
+        files = None if is_s3(path) else self._files(table, version, where)
         if files is not None and not files.paths:
             return empty(self.session, table.columns)
         most_deleted_rows = self.sizes.deletion_vector_rows

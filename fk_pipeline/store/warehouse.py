@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from fk_pipeline.spec import quote
 from fk_pipeline.spec.sql import text
 from fk_pipeline.store.commit import CommitInfo, committing
 from fk_pipeline.store.driver_commits import DriverCommits
-from fk_pipeline.store.schemas import COMMENT, DELETION_VECTORS, Table
+from fk_pipeline.store.schemas import COMMENT, DELETION_VECTORS, STATISTICS, Table
 from fk_pipeline.store.settings import RECORDED, file_settings, settings
 from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import Condition, exactly
@@ -115,14 +115,30 @@ class Warehouse(StoredTables):
         properties = {name: value for name, value in table.statistics.items() if about.configuration.get(name) != value}
         if table.description != (about.description or ""):
             properties["comment"] = table.description
-        if properties and {*table.skip_by} <= {column["name"] for column in fields}:
-            pairs = ", ".join(f"{text(name)} = {text(value)}" for name, value in properties.items())
-            self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} SET TBLPROPERTIES ({pairs})")
         comments = {column["name"]: column["metadata"].get(COMMENT) for column in fields}
         other = {name: value for name, value in table.comments.items() if comments.get(name, value) != value}
-        if other:
-            columns = ", ".join(f"{quote(name)} COMMENT {text(value)}" for name, value in other.items())
-            self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} ALTER COLUMN {columns}")
+        with settings(self.session, file_settings(self.sizes), optional=True):  # a commit may write a checkpoint
+            if properties and {*table.skip_by} <= {*comments}:
+                self._set_properties(table, properties)
+            if other:
+                columns = ", ".join(f"{quote(name)} COMMENT {text(value)}" for name, value in other.items())
+                self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} ALTER COLUMN {columns}")
+
+    def withdraw_statistics(self, table: Table, info: CommitInfo) -> None:
+        """Takes columns that have become sensitive off the statistics of a stored table, before anything is written.
+
+        Commits write bounds of the columns that the table names, not of those that the pipeline file does.
+        """
+        stored = self.logs.table(self.path(table.name))
+        named = "" if stored is None else stored.metadata().configuration.get(STATISTICS, "")
+        secret = [name for name in table.sensitive - {*table.skip_by} if quote(name) in named.split(",")]
+        if secret:
+            with self._commit_by_sql(table, info):
+                self._set_properties(table, table.statistics)
+
+    def _set_properties(self, table: Table, properties: Mapping[str, str]) -> None:
+        pairs = ", ".join(f"{text(name)} = {text(value)}" for name, value in properties.items())
+        self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} SET TBLPROPERTIES ({pairs})")
 
     def pack(self, name: str, retention_hours: float) -> None:
         """Packs the small files of a table, and removes those that no version of the last `retention_hours` needs."""
@@ -259,9 +275,7 @@ class Warehouse(StoredTables):
         if DELETION_VECTORS in stored.metadata().configuration or not may_have_vectors(stored):
             return
         with self._commit_by_sql(table, info):
-            self.session.sql(
-                f"ALTER TABLE {self._in_sql(table.name)} SET TBLPROPERTIES ('{DELETION_VECTORS}' = '{value}')"
-            )
+            self._set_properties(table, {DELETION_VECTORS: value})
 
     def _merge(
         self, source: DataFrame, table: Table, info: CommitInfo, where: Sequence[Condition], delete_when: str | None

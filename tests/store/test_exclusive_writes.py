@@ -1,10 +1,12 @@
-"""What the driver commits to tables in S3: every commit is made in one step, and table files are fetched once."""
+"""What the driver writes by itself, most of it in S3: a commit is one step, and a table file is fetched once."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder, TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError
@@ -177,3 +179,33 @@ def test_a_new_file_is_written_once(place: str, tmp_path: Path, request: pytest.
         assert stream.read() == b"mine"
     assert place == "disk" or storage.write_new(file, b"mine"), "the reply to the first put may have got lost"
     assert place == "s3" or [found.name for found in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_file_with_a_random_name_is_there_or_its_commit_is_not_made(s3: str) -> None:
+    storage.write_named(f"{s3}/part-0", b"mine")
+    with pytest.raises(FileExistsError):
+        storage.write_named(f"{s3}/part-0", b"theirs")
+
+
+def test_threads_that_lack_a_file_get_whole_copies(s3: str, tmp_path: Path) -> None:
+    content = bytes(range(256)) * 4_000
+    storage.write_new(f"{s3}/table/a", content)
+    for attempt in range(5):
+        copies = FetchedFiles(tmp_path / str(attempt))
+        with ThreadPoolExecutor(4) as pool:
+            paths = [*pool.map(lambda _, copies=copies: copies.copies({f"{s3}/table/a": len(content)}), range(4))]
+        assert all(Path(path).read_bytes() == content for found in paths for path in found.values())
+
+
+@pytest.mark.parametrize("days", [95_026_601, -800_000, 0])
+def test_dates_of_any_year_are_appended(tmp_path: Path, days: int) -> None:
+    table = Table("dated", (("day", "DATE"),), skip_by=("day",))
+    schema = pa.schema([("day", pa.date32())])
+    rows = pa.table([pa.array([days, None], pa.int32()).cast(pa.date32())], schema=schema)
+    path = str(tmp_path / "dated")
+    DriverWriter(DeltaLogs(), Sizes()).append(path, rows, table, "{}", schema)
+    stored = DeltaTable(path)
+    [file] = stored.file_uris()
+    assert pq.read_table(file)["day"].cast(pa.int32()).to_pylist() == [days, None]
+    bounds = pa.table(stored.get_add_actions(flatten=True)).to_pylist()[0].get("max.day")
+    assert (bounds is not None) == (days == 0)
