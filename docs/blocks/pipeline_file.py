@@ -44,7 +44,7 @@ MORE = {
     "SideSpec.batch_by": "landing.md",
     "SideSpec.op_column": "rows.md#deletes",
     "SideSpec.delete_when": "rows.md#deletes-as-data",
-    "SideSpec.contents": "rows.md#snapshots",
+    "SideSpec.contents": "landing.md#changes-snapshots-or-events",
     "SideSpec.csv": "rows.md#csv",
     "SideSpec.logical_types": "formats.md#values",
     "SideSpec.sensitive": "privacy.md",
