@@ -83,9 +83,13 @@ def _together(spec: PipelineSpec, sizes: Sizes, made: Sequence[Commit], batch: i
     if table is None:
         raise LeftToSpark("there is no result yet")
     schema = schema_of_changes(table, layout[name].names)
+    parts = [schema.empty_table()]
     with leaving_errors():
-        parts = [of_commit(path, layout, name, commit, batch, schema, sizes) for commit in made]
-    return HeldRows(pa.concat_tables([schema.empty_table(), *parts]))
+        for commit in made:
+            parts.append(of_commit(path, layout, name, commit, batch, schema, sizes))
+            if sum(map(len, parts)) > sizes.batch_rows:
+                raise LeftToSpark(f"more than {sizes.batch_rows:,} rows changed")
+    return HeldRows(pa.concat_tables(parts))
 
 
 def schema_of_changes(table: InProcessTable, names: Sequence[str]) -> pa.Schema:

@@ -75,16 +75,17 @@ def commits_in(spec: PipelineSpec, ledger: Ledger, period: Period) -> list[Commi
     kind = spec.definition
     name, path = kind.result.name, f"{spec.home}/{kind.result.name}"
     newest = ledger.logs.version(path)
+    known = [commit for commit in commits(path, range(0 if newest is None else newest + 1)) if commit.at is not None]
     made = [
         commit
-        for commit in commits(path, range(0 if newest is None else newest + 1))
+        for commit in known
         if commit.stage == kind.result_stage and commit.batches and commit.at is not None and commit.at in period
     ]
-    written = {
+    written = {  # of commits that the log of the table has lost, the ledger knows about when they were
         version
         for row in ledger.entries.rows("runs")
         if (version := _written_by(row, kind.result_stage, name)) is not None and row["recorded_at"] in period
-    }
+    } - {commit.version for commit in known}
     versions = sorted({commit.version for commit in made} | written)
     refuse_gone(f"the changes {period}", [v for v in versions if not are_kept(f"{path}@{v}..{v}")], name, path)
     return made

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,6 +17,9 @@ from fk_pipeline.store import schemas as s
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.logs import UNKNOWN_SIZE
 from fk_pipeline.store.null_counts import null_counts
+
+_NOT_COUNTED = (LeftToSpark, FkPipelineError, DeltaError, OSError)
+"""Errors with which rows are not counted: only Spark reads a file, or the time is over."""
 
 COUNTING_SECONDS = 1.0
 """How long files are read for these numbers, unless a caller says otherwise."""
@@ -80,9 +84,11 @@ def result_rows(spec: PipelineSpec, ledger: Ledger, until: float | None = None) 
     end = time.monotonic() + COUNTING_SECONDS if until is None else until
     try:
         nulls = null_counts(ledger.logs, path, [s.LEFT_HASH, s.RIGHT_HASH], end)
-        left_out = _left_out(spec, ledger, rows - nulls[s.LEFT_HASH], end)
-    except (LeftToSpark, FkPipelineError, DeltaError, OSError) as error:
+    except _NOT_COUNTED as error:
         return ResultCounts(rows, not_counted=str(error))
+    left_out = None
+    with suppress(*_NOT_COUNTED):
+        left_out = _left_out(spec, ledger, rows - nulls[s.LEFT_HASH], end)
     unmatched = sum(nulls.values())  # no row lacks both
     return ResultCounts(rows, rows - unmatched, unmatched, left_out)
 

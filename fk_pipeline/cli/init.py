@@ -131,7 +131,9 @@ def _print(directory: Path, made: Made) -> None:
     print_lines(["", "Next:", *dict.fromkeys(steps)])
     argument = shlex.quote(str(made.commands_for))
     print_lines([f"  fk-pipeline {command} {argument}" for command in ("plan", "run", "verify")])
-    print_lines([f"  fk-pipeline test {shlex.quote(str(file))}", f"  fk-pipeline up {argument}"])
+    if any(path.name.endswith(".tests.yaml") for path in made.written):
+        print_lines([f"  fk-pipeline test {shlex.quote(str(file))}"])
+    print_lines([f"  fk-pipeline up {argument}"])
 
 
 def add_to(app: typer.Typer) -> None:

@@ -15,6 +15,7 @@ from fk_pipeline.errors import FkPipelineError, escaped
 from fk_pipeline.readable import ReadablePipeline
 from fk_pipeline.report.state import state_of
 from fk_pipeline.result_rows import rows_of
+from fk_pipeline.words import counted
 
 ROWS = 10
 """The rows of the result that a notebook shows."""
@@ -55,8 +56,8 @@ def _rows(pipeline: ReadablePipeline) -> str:
         return ""
     if not shown:
         return ""
-    of = "" if number is None else f" of {number:,}"
-    return _table(names, [[row[name] for name in names] for row in shown]) + f"<p>{len(shown)}{of} rows</p>"
+    below = counted(len(shown), "row") if number is None else f"{len(shown)} of {counted(number, 'row')}"
+    return _table(names, [[row[name] for name in names] for row in shown]) + f"<p>{below}</p>"
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

@@ -63,7 +63,10 @@ def query_over(folder: Path, tables: Sequence[Sample]) -> tuple[QueryText, list[
     ]
     text = "\n".join([f"SELECT {select}", f"FROM {first}", *joins])
     about = f"# {first}, each row with the rows that it refers to, directly or by others, kept up to date."
-    query = QueryText(text, "", about, named[first].key, tuple(evidence))
+    root = named[first]
+    if root.key_doubt:
+        evidence.append(f"query.key: {', '.join(root.key)}, that of {first}; {root.key_doubt}")
+    query = QueryText(text, "", about, root.key, root.key_doubt, tuple(evidence))
     return query, [f"{name}={sample.path}" for name, sample in named.items()]
 
 

@@ -83,7 +83,7 @@ def make_folder(
         if kind not in (None, Meant.QUERY):
             names = ", ".join(sample.table for sample in tables)
             raise UsageError(f"--kind {kind} reads at most two tables, and these are {names}", fix="--kind query")
-        query, given = query_over(folder, tables)
+        query, given = query_over(folder, _with_keys(tables, keys))
         return make_query(folder, query, given, keys, in_place=in_place)
     tables = _with_keys(tables, keys)
     if len(tables) == 1 and kind is Meant.FOREIGN_KEY:
@@ -140,7 +140,8 @@ def _write(folder: Path, intent: Intent, intents: Sequence[Intent], *, in_place:
     texts = {file.name: text}
     if complete == text:
         texts[tests_file(name)] = first_cases(spec)
-    texts["README.md"] = _readme(name, about, [sample.table for sample in intent.samples], paths)
+    tables = [sample.table for sample in intent.samples]
+    texts["README.md"] = _readme(name, about, tables, paths, with_cases=complete == text)
     write_folder(folder, landing, texts)
     files = [folder / written for written in texts if written != "README.md"]
     to_do = _to_do(file, intent, folder / paths[-1])
@@ -299,16 +300,18 @@ def _sentence(side: str, sample: Sample) -> str:
     return f"{side:<5} {sample.table}: {facts_of(sample)}"
 
 
-def _readme(name: str, about: str, tables: Sequence[str], paths: Sequence[str]) -> str:
+def _readme(name: str, about: str, tables: Sequence[str], paths: Sequence[str], *, with_cases: bool = True) -> str:
     file = f"{name}.yaml"
     folders = "\n".join(f"* `{path}/`: change files of {table}" for path, table in zip(paths, tables, strict=True))
+    cases = "cases, rows that are given and rows that the result must then have: write your own beside them."
+    of_cases = f"\n* `{tests_file(name)}`: {cases}" if with_cases else ""
+    test = f"\nfk-pipeline test {file}        # run the cases" if with_cases else ""
     return f"""# {name}
 
 {about}.
 
 * `{file}`: the pipeline. Lines marked `{GUESSED}` were not said by the sample: look at them before the first run. A
-  `{PLACEHOLDER}` stands where nothing tells a key: every command refuses the file until it is replaced.
-* `{tests_file(name)}`: cases, rows that are given and rows that the result must then have: write your own beside them.
+  `{PLACEHOLDER}` stands where nothing tells a key: every command refuses the file until it is replaced.{of_cases}
 {folders}. A number in a file's name is its batch (`00000001.jsonl`); a file must be
   complete when it gets its name: write it under a name that begins with `.`, then rename it.
 * `dagster.yaml`: settings of Dagster; `fk-pipeline up {file}` puts them into its home, `.dagster`.
@@ -319,8 +322,7 @@ In this folder:
 ```sh
 fk-pipeline plan {file}        # what would be done, and why
 fk-pipeline run {file}         # do it
-fk-pipeline verify {file}      # prove the result, row by row
-fk-pipeline test {file}        # run the cases
+fk-pipeline verify {file}      # prove the result, row by row{test}
 fk-pipeline export {file} --to {name}.csv
 fk-pipeline up {file}          # the same in Dagster, at http://127.0.0.1:3000; `fk-pipeline down` ends it
 ```

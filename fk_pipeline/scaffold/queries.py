@@ -41,6 +41,7 @@ class QueryText:
         place: the file with it, for messages; empty: there is none.
         about: a comment that says what it is.
         key: the columns that identify a row of the result, if that is known.
+        key_doubt: the evidence for a guessed key.
         doubts: what is guessed in it, one sentence each.
     """
 
@@ -48,6 +49,7 @@ class QueryText:
     place: str
     about: str
     key: tuple[str, ...] = ()
+    key_doubt: str = ""
     doubts: tuple[str, ...] = ()
 
     def at(self, line: int | str) -> str:
@@ -61,7 +63,7 @@ def query_text(given: str) -> QueryText:
     Raises:
         UsageError: the file cannot be read.
     """
-    if re.match(r"\s*(SELECT|WITH|--|/\*|\()\s", given, re.IGNORECASE):
+    if re.match(r"\s*((SELECT|WITH)\b|--|/\*|\()", given, re.IGNORECASE):
         return QueryText(given, "", "# A query, kept up to date from what changed.")
     file = Path(given)
     about = f"# The query of {file.name}, kept up to date from what changed."
@@ -254,6 +256,7 @@ def _query_text(
             entries += [f"  {table.name}:", f"    table: {yaml_of(shown(table.place))}"]
             entries.append(key_line(table.key, table.key_doubt, 4))
     known = f"{'' if query.key else '# '}key: {yaml_of(key[0] if len(key) == 1 else [*key])}"
+    guess = f"{GUESSED}: {query.key_doubt}; " if query.key_doubt else ""
     lines = [
         query.about,
         PATHS,
@@ -266,7 +269,7 @@ def _query_text(
         f"query: {literal_block(query.text)}",
         "",
         "refresh: auto                      # or incremental: refuse to compute the whole; full: always the whole",
-        f"{known:<34} # what identifies a row of the result, for pipelines that read it",
+        f"{known:<34} # {guess}what identifies a row of the result, for pipelines that read it",
         "",
         warehouse_line(name, "warehouse"),
         "",

@@ -60,12 +60,14 @@ def wrong_type(dtype: exp.DataType) -> str:
             return f"{base} and does not tell of what; write {whole} for example"
         if base == "DECIMAL" and sizes and not _fits(sizes):
             return f"{text}; Spark has DECIMAL(p,s) with 0 <= s <= p <= {_MOST_DIGITS} digits"
-        if sizes and base not in ("DECIMAL", "CHAR", "VARCHAR"):
+        if sizes and "(" in text and base not in ("DECIMAL", "CHAR", "VARCHAR"):
             return f"{text}, and Spark's {base} has no length; write {base}"
     return ""
 
 
 def _fits(sizes: list[str]) -> bool:
+    if not all(size.isdigit() for size in sizes):
+        return False
     digits, scale = int(sizes[0]), int(sizes[1]) if len(sizes) > 1 else 0
     return 0 <= scale <= digits <= _MOST_DIGITS and digits > 0
 

@@ -62,12 +62,12 @@ def path_meant(path: str | Path) -> str:
     is, or if the path is a URI.
     """
     whole = Path(path)
-    missing = next((part for part in [*whole.parents[::-1], whole] if not part.exists()), None)
-    if "://" in str(path) or missing is None:
-        return ""
     try:
+        missing = next((part for part in [*whole.parents[::-1], whole] if not part.exists()), None)
+        if "://" in str(path) or missing is None:
+            return ""
         names = [other.name for other in missing.parent.iterdir()]
-    except OSError:
+    except OSError:  # also of a name that is too long
         return ""
     rest = whole.relative_to(missing)
     return did_you_mean(missing.name, names, lambda name: str(missing.with_name(name) / rest))

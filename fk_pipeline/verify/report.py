@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from fk_pipeline.words import counted
+
 
 @dataclass(frozen=True)
 class VerifyReport:
@@ -65,14 +67,15 @@ class VerifyReport:
         counts = {name: getattr(self, name) for name in ("missing", "stale", "unexpected")}
         if wrong := sum(counts.values()):
             what = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
-            all_rows = f" of {self.rows + self.missing:,}" if self.share == 1 else ""
-            rows = "row is" if wrong == 1 and not all_rows else "rows is" if wrong == 1 else "rows are"
-            return f"{wrong:,}{all_rows} {rows} wrong{of}: {what}"
+            whole = self.share == 1
+            rows = f"{wrong:,} of {counted(self.rows + self.missing, 'row')}" if whole else counted(wrong, "row")
+            return f"{rows} {'is' if wrong == 1 else 'are'} wrong{of}: {what}"
         known = f": {matches}" if matches else ""
         if self.pending or self.unproved:
-            open_ = [f"{self.pending:,} differ until what is due has run"] if self.pending else []
+            differ = "differs" if self.pending == 1 else "differ"
+            open_ = [f"{self.pending:,} {differ} until what is due has run"] if self.pending else []
             open_ += [f"of {self.unproved:,} it is not known any more what is right"] if self.unproved else []
-            return f"none of {self.rows:,} rows is wrong{of}; {' and '.join(open_)}{known}"
+            return f"none of {counted(self.rows, 'row')} is wrong{of}; {' and '.join(open_)}{known}"
         if self.share < 1:
             return f"no row is wrong{of}; the result has {self.rows:,}{known}"
         if self.rows < 2:

@@ -65,7 +65,10 @@ class LandedPlaces:
             candidates = [*_of_key(records, origin.key, side)]
         except (OSError, NotReadError):
             return None
-        if len(candidates) > 1 and (not columns.knows_order or side.valid_from is not None):
+        if any(record.doubt or record.maybe_deleted for record in candidates):
+            return None  # the stage may have read it otherwise
+        unordered = not columns.knows_order or side.valid_from is not None
+        if len(candidates) > 1 and (unordered or any(record.order is None for record in candidates)):
             return None
         newest = max(candidates, key=lambda record: (sortable(record.order), record.line), default=None)
         return newest.line or None if newest is not None else None
