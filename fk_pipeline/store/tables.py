@@ -113,7 +113,8 @@ class StoredTables:
 
     def _plain(self, files: PlainFiles, table: Table, where: Sequence[Condition] = ()) -> DataFrame:
         """Returns the rows of Parquet files, without those in deletion vectors."""
-        schema = T.StructType.fromJson(files.schema)
+        stored = T.StructType.fromJson(files.schema)
+        schema = T.StructType([T.StructField(f.name, f.dataType) for f in stored])  # comments stay with the table
         frame = _meeting(where, self.session.read.schema(schema).options(**PATHS_AS_THEY_ARE).parquet(*files.paths))
         condition = unmarked(files.deleted, self.sizes)
         if condition is not None:

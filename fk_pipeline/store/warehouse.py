@@ -119,7 +119,7 @@ class Warehouse(StoredTables):
         other = {name: value for name, value in table.comments.items() if comments.get(name, value) != value}
         with settings(self.session, file_settings(self.sizes), optional=True):  # a commit may write a checkpoint
             if properties and {*table.skip_by} <= {*comments}:
-                self._set_properties(table, properties)
+                self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} {_setting(properties)}")
             if other:
                 columns = ", ".join(f"{quote(name)} COMMENT {text(value)}" for name, value in other.items())
                 self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} ALTER COLUMN {columns}")
@@ -134,11 +134,7 @@ class Warehouse(StoredTables):
         secret = [name for name in table.sensitive - {*table.skip_by} if quote(name) in named.split(",")]
         if secret:
             with self._commit_by_sql(table, info):
-                self._set_properties(table, table.statistics)
-
-    def _set_properties(self, table: Table, properties: Mapping[str, str]) -> None:
-        pairs = ", ".join(f"{text(name)} = {text(value)}" for name, value in properties.items())
-        self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} SET TBLPROPERTIES ({pairs})")
+                self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} {_setting(table.statistics)}")
 
     def pack(self, name: str, retention_hours: float) -> None:
         """Packs the small files of a table, and removes those that no version of the last `retention_hours` needs."""
@@ -275,7 +271,7 @@ class Warehouse(StoredTables):
         if DELETION_VECTORS in stored.metadata().configuration or not may_have_vectors(stored):
             return
         with self._commit_by_sql(table, info):
-            self._set_properties(table, {DELETION_VECTORS: value})
+            self.session.sql(f"ALTER TABLE {self._in_sql(table.name)} {_setting({DELETION_VECTORS: value})}")
 
     def _merge(
         self, source: DataFrame, table: Table, info: CommitInfo, where: Sequence[Condition], delete_when: str | None
@@ -288,6 +284,11 @@ class Warehouse(StoredTables):
         guard = f" AND NOT s.{delete_when}" if delete_when else ""
         matched = f"{delete}WHEN MATCHED THEN UPDATE SET {update}"
         self._merge_by_sql(source, table, info, f"ON {on} {matched} WHEN NOT MATCHED{guard} THEN {insert}")
+
+
+def _setting(properties: Mapping[str, str]) -> str:
+    """Returns the end of an ALTER TABLE that sets some properties."""
+    return f"SET TBLPROPERTIES ({', '.join(f'{text(name)} = {text(value)}' for name, value in properties.items())})"
 
 
 def _in_files(frame: DataFrame, keys: Sequence[str], rows: int, sizes: Sizes) -> DataFrame:

@@ -186,7 +186,7 @@ def test_each_of_several_pipelines_has_its_line(tmp_path: Path, command: Command
 
 
 @pytest.mark.parametrize(
-    ("words", "fix"), [("rde", "did you mean red?"), ("due,", "one or several of due,quarantine,red,failed")]
+    ("words", "fix"), [("rde", "did you mean 'red'?"), ("due,", "one or several of due,quarantine,red,failed")]
 )
 def test_a_wrong_word_is_refused_before_anything_is_looked_at(command: Command, words: str, fix: str) -> None:
     said = command("status", "nowhere.yaml", "--fail-on", words)
