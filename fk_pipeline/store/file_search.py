@@ -93,7 +93,13 @@ class Search:
         *,
         placed: bool = False,
     ) -> Search | None:
-        """Returns a search for rows; None if Arrow does not read or compare a column as Spark does."""
+        """Returns a search for rows through files, which are fetched from S3 before; None if Spark has to search.
+
+        Arrow may not read or compare a column as Spark does, or more than `Sizes.fetched_bytes` would be fetched.
+
+        Raises:
+            OSError: a file in S3 is gone or cannot be read.
+        """
         stored = T.StructType.fromJson(files.schema)
         if not {*columns} <= {*stored.names}:  # the version is from before a column was added
             return None
@@ -108,7 +114,10 @@ class Search:
             name: _KeyValues.of(values, dtypes.field(name).type, nulls=placed) for name, values in keys.items()
         }
         requested = to_arrow_schema(schema, timezone="UTC")
-        return cls(files, requested, dtypes, key_values, within, T.DateType in alike, sizes, placed)
+        on_disk = files.fetched(sizes.fetched_bytes)
+        if on_disk is None:
+            return None
+        return cls(on_disk, requested, dtypes, key_values, within, T.DateType in alike, sizes, placed)
 
     def rows(self) -> pa.Table | None:
         """Returns the rows; None if Spark has to read them."""

@@ -35,7 +35,7 @@ def read_in_process(files: PlainFiles, columns: Sequence[str], within: Within, s
     if files.rows > sizes.batch_rows:
         return None
     try:
-        search = _search(files, columns, {}, [within], ALIKE, sizes)
+        search = Search.of(files, columns, {}, [within], ALIKE, sizes)
         return None if search is None else search.rows()
     except DAMAGED:
         return None
@@ -60,7 +60,7 @@ def look_up(
         sizes: the limits for reading in the driver.
     """
     try:
-        search = _search(files, columns, keys, within, ALIKE_IN_OURS, sizes)
+        search = Search.of(files, columns, keys, within, ALIKE_IN_OURS, sizes)
         return None if search is None else search.rows()
     except DAMAGED:
         return None
@@ -82,27 +82,12 @@ def locate(files: PlainFiles, keys: pa.Table, sizes: Sizes) -> pa.Table | None:
     """
     try:
         values = {name: keys[name] for name in keys.column_names}
-        search = _search(files, keys.column_names, values, [], ALIKE_IN_OURS, sizes, placed=True)
+        search = Search.of(files, keys.column_names, values, [], ALIKE_IN_OURS, sizes, placed=True)
         if search is None or search.bytes() > sizes.scanned_bytes:
             return None
         return search.rows()
     except DAMAGED:
         return None
-
-
-def _search(
-    files: PlainFiles,
-    columns: Sequence[str],
-    keys: Mapping[str, pa.ChunkedArray],
-    within: Sequence[InRange],
-    alike: tuple[type[T.DataType], ...],
-    sizes: Sizes,
-    *,
-    placed: bool = False,
-) -> Search | None:
-    """Returns a search through files (`Search.of`), which are fetched from S3 before; None if Spark has to search."""
-    on_disk = files.fetched(sizes.fetched_bytes)
-    return None if on_disk is None else Search.of(on_disk, columns, keys, within, alike, sizes, placed=placed)
 
 
 def greatest(files: PlainFiles, column: str, sizes: Sizes) -> list[int] | None:
