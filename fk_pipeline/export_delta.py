@@ -14,12 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema, TableFeatures
 from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from fk_pipeline.errors import UsageError
+from fk_pipeline.parquet_files import write_rows
 from fk_pipeline.store.file_bounds import bounds
 from fk_pipeline.store.sizes import MEASURED, Sizes
 
@@ -113,18 +113,10 @@ def _schema(columns: pa.Schema, folder: Path) -> Schema:
 
 def _files(rows: pa.Table, folder: Path, sizes: Sizes) -> Iterator[AddAction]:
     """Writes rows to Parquet files; yields the action that adds each to the table."""
-    exact = [field.name for field in rows.schema if not pa.types.is_floating(field.type)]  # Arrow's leave out NaN
     for start in range(0, rows.num_rows, sizes.rows_per_file):
         part = rows.slice(start, sizes.rows_per_file)
         file = folder / _FILE.format(uuid.uuid4())
-        pq.write_table(
-            part,
-            file,
-            row_group_size=sizes.rows_per_group,
-            compression="snappy",
-            write_statistics=exact,
-            store_decimal_as_integer=True,
-        )
+        write_rows(part, str(file), sizes.rows_per_group)
         yield _add(file, part)
 
 

@@ -1,4 +1,4 @@
-"""Reads rows of Parquet files with Arrow, where it reads them as Spark does."""
+"""Reads rows of Parquet files with Arrow, where it reads them as Spark does, and writes them for all readers."""
 
 from __future__ import annotations
 
@@ -95,6 +95,26 @@ def rows_at(path: str, indices: BitMap64, schema: T.StructType) -> pa.Table | No
         return None
     table = pa.concat_tables(rows).combine_chunks()  # PySpark loses the rows after an empty chunk
     return table if len(table) == len(indices) else None
+
+
+def write_rows(rows: pa.Table, where: str | pa.NativeFile, rows_per_group: int) -> None:
+    """Writes rows to a Parquet file.
+
+    Arrow's bounds of floating-point numbers leave out NaN, the greatest number for Spark. So these get no bounds.
+
+    Args:
+        rows: the rows.
+        where: the path of the file, or an open stream.
+        rows_per_group: the most rows per row group.
+    """
+    pq.write_table(
+        rows,
+        where,
+        row_group_size=rows_per_group,
+        compression="snappy",
+        write_statistics=[column.name for column in rows.schema if not pa.types.is_floating(column.type)],
+        store_decimal_as_integer=True,
+    )
 
 
 def rows_in(path: str) -> int | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import date
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from fk_pipeline.environment import storage
 from fk_pipeline.parquet_files import DAMAGED, is_exact
 from fk_pipeline.spec import quote
-from fk_pipeline.store.file_bounds import is_short
+from fk_pipeline.store.file_bounds import days_of, is_short
 from fk_pipeline.store.logs import DeltaLogs
 from fk_pipeline.store.schemas import COMMENT, Table
 from fk_pipeline.store.sizes import Sizes
@@ -32,9 +31,6 @@ OTHERWISE_STORED = re.compile(r"\b(ARRAY|MAP|INTERVAL|VARIANT|OBJECT|CHAR|VARCHA
 
 INEXACT_INSIDE = re.compile(r"\bSTRUCT\b.*\b(FLOAT|REAL|DOUBLE|DEC|DECIMAL|NUMERIC)\b", re.IGNORECASE | re.DOTALL)
 """Structs with numbers whose bounds delta-rs would write inexactly."""
-
-FIRST_DAY, LAST_DAY = (day.toordinal() - date(1970, 1, 1).toordinal() for day in (date.min, date.max))
-"""The first day of the year 1 and the last of the year 9999, in days since 1970."""
 
 MOST_FILES = 32
 """Files that one commit of the driver may rewrite; the footer of each is read before."""
@@ -220,13 +216,8 @@ class DriverWriter:
 
 def _far_dates(rows: pa.Table) -> list[str]:
     """Returns the columns with dates outside of the years 1 to 9999, of which delta-rs cannot tell bounds."""
-    days = {f.name: rows[f.name].cast(pa.int32()) for f in rows.schema if pa.types.is_date32(f.type)}
-    ends = {name: pc.min_max(column).as_py() for name, column in days.items()}
-    return [
-        name
-        for name, end in ends.items()
-        if end["min"] is not None and (end["min"] < FIRST_DAY or end["max"] > LAST_DAY)
-    ]
+    dates = {field.name: rows[field.name] for field in rows.schema if pa.types.is_date32(field.type)}
+    return [name for name, days in dates.items() if days.null_count < len(days) and days_of(days) is None]
 
 
 def arrow_columns(schema: T.StructType) -> pa.Schema:

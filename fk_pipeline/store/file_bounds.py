@@ -59,15 +59,23 @@ def _ends(values: pa.ChunkedArray) -> tuple[Any, Any] | None:
     if pa.types.is_floating(dtype):
         return _floats(values)
     if pa.types.is_date32(dtype):
-        low, high = _least_and_greatest(values.cast(pa.int32()).cast(pa.int64()))
-        known = low * _DAY >= FIRST_TIME and high * _DAY <= LAST_TIME
-        return (_iso_day(low), _iso_day(high)) if known else None
+        days = days_of(values)
+        return None if days is None else (_iso_day(days[0]), _iso_day(days[1]))
     if is_short(dtype):
         low, high = _least_and_greatest(values)
         return float(low), float(high)
     if pa.types.is_integer(dtype):
         return _least_and_greatest(values)
     return _texts(values) if pa.types.is_string(dtype) else None
+
+
+def days_of(values: pa.ChunkedArray) -> tuple[int, int] | None:
+    """Returns the first and the last of some dates, in days since 1970; None if one is not of the years 1 to 9999.
+
+    At least one of them is not null.
+    """
+    low, high = _least_and_greatest(values.cast(pa.int32()).cast(pa.int64()))
+    return (low, high) if low * _DAY >= FIRST_TIME and high * _DAY <= LAST_TIME else None
 
 
 def _least_and_greatest(values: pa.ChunkedArray) -> tuple[Any, Any]:

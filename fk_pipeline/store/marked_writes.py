@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from pyroaring import BitMap64
 
 from fk_pipeline.environment import storage
+from fk_pipeline.parquet_files import write_rows
 from fk_pipeline.store.deletion_vectors import AT, IN
 from fk_pipeline.store.file_bounds import bounds
 from fk_pipeline.store.log_files import Action, added_files
@@ -164,19 +164,9 @@ class MarkedWriter:
         return vectors
 
     def _write(self, path: str, name: str, rows: pa.Table) -> Action:
-        """Writes rows to a Parquet file; returns the fields of its action.
-
-        Arrow's bounds of floating-point numbers leave out NaN, the greatest number for Spark. So these get no bounds.
-        """
+        """Writes rows to a Parquet file; returns the fields of its action."""
         data = pa.BufferOutputStream()
-        pq.write_table(
-            rows,
-            data,
-            row_group_size=self._sizes.rows_per_group,
-            compression="snappy",
-            write_statistics=[column.name for column in rows.schema if not pa.types.is_floating(column.type)],
-            store_decimal_as_integer=True,
-        )
+        write_rows(rows, data, self._sizes.rows_per_group)
         content = data.getvalue().to_pybytes()
         storage.write_named(f"{path}/{name}", content)
         return {"path": name, "partitionValues": {}, "size": len(content)}
