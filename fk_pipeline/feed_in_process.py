@@ -41,7 +41,7 @@ def changes(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, batch: int) -> Hel
     name = spec.definition.result.name
     path, stage = f"{spec.home}/{name}", spec.definition.result_stage
     _refuse_elsewhere(path)
-    newest = DeltaLogs().version(path)
+    newest = ledger.logs.version(path)
     of_batch = [
         commit
         for commit in commits(path, range(0 if newest is None else newest + 1))
@@ -51,7 +51,7 @@ def changes(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, batch: int) -> Hel
     versions = {commit.version for commit in of_batch} | ({written} if written is not None else set())
     gone = [v for v in versions if not are_kept(f"{path}@{v}..{v}")]
     refuse_gone(f"the changes of batch {batch}", gone, name, path)
-    return _together(spec, sizes, of_batch, batch)
+    return _together(spec, ledger.logs, sizes, of_batch, batch)
 
 
 def changes_in(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, period: Period) -> HeldRows:
@@ -62,7 +62,7 @@ def changes_in(spec: PipelineSpec, ledger: Ledger, sizes: Sizes, period: Period)
         StateError: the change feed of these commits is no longer available.
     """
     _refuse_elsewhere(f"{spec.home}/{spec.definition.result.name}")
-    return _together(spec, sizes, commits_in(spec, ledger, period), None)
+    return _together(spec, ledger.logs, sizes, commits_in(spec, ledger, period), None)
 
 
 def _refuse_elsewhere(path: str) -> None:
@@ -70,7 +70,7 @@ def _refuse_elsewhere(path: str) -> None:
         raise LeftToSpark("the result is not on a disk")
 
 
-def _together(spec: PipelineSpec, sizes: Sizes, made: Sequence[Commit], batch: int | None) -> HeldRows:
+def _together(spec: PipelineSpec, logs: DeltaLogs, sizes: Sizes, made: Sequence[Commit], batch: int | None) -> HeldRows:
     """Returns the changes of some commits of the result: for a batch, or for all batches of each.
 
     Raises:
@@ -79,7 +79,7 @@ def _together(spec: PipelineSpec, sizes: Sizes, made: Sequence[Commit], batch: i
     kind = spec.definition
     name = kind.result.name
     path, layout = f"{spec.home}/{name}", loaded(kind.declared_layout)(spec)
-    table = InProcessTable.of(DeltaLogs(), path, sizes)
+    table = InProcessTable.of(logs, path, sizes)
     if table is None:
         raise LeftToSpark("there is no result yet")
     schema = schema_of_changes(table, layout[name].names)
