@@ -55,12 +55,6 @@ def _filtered_by(spec: PipelineSpec, table: Table) -> list[str]:
                 where=str(spec.file),
                 fix="name columns with dates, timestamps, numbers or texts",
             )
-        if name in table.sensitive:
-            raise PipelineFileError(
-                f"settings.statistics_columns: {name} is sensitive, and statistics are values in the log of the table",
-                where=str(spec.file),
-                fix="take the column out of one of the two lists",
-            )
     if named is not None:
         return list(named)
     chosen = [output.name for output in spec.outputs if output.name not in table.sensitive]

@@ -116,8 +116,6 @@ def _select(tables: Mapping[str, Sample], order: Sequence[str], steps: _Steps) -
 
 def _qualified(expression: str, column: str, table: str) -> str:
     """Returns the SQL over a column as one over the column of a table."""
-    return (
-        expression.replace(column, f"{table}.{column}", 1)
-        if expression == column
-        else expression.replace(f"({column} AS", f"({table}.{column} AS", 1)
-    )
+    if expression == column:
+        return f"{table}.{column}"
+    return expression.replace(f"({column} AS", f"({table}.{column} AS", 1)

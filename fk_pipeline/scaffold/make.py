@@ -88,8 +88,8 @@ def make_folder(
     tables = _with_keys(tables, keys)
     if len(tables) == 1 and kind is Meant.FOREIGN_KEY:
         left = as_events(tables[0])
-        intents = [Intent(Meant.FOREIGN_KEY, (left, _unknown_right(left)))]
-        intents = [replace(intents[0], proposal=propose(*intents[0].samples))]
+        right = _unknown_right(left)
+        intents = [Intent(Meant.FOREIGN_KEY, (left, right), proposal=propose(left, right))]
     else:
         intents = intents_of(tables, kind, ordered=len(samples) > 1)
     intent = choose(intents) if choose is not None and len(intents) > 1 else intents[0]
