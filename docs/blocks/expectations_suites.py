@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from blocks.markdown import code
 
@@ -15,14 +15,24 @@ _OF_THE_CHANGELOG = "changelog_"
 
 def blocks() -> dict[str, str]:
     """The suites of all stages, by the name of their block."""
-    return {"suites": "\n\n".join(f"### {stage}\n\n{_listed(suite)}" for stage, suite in SUITES.items())}
+    first: dict[Expectation, str] = {}
+    texts = []
+    for stage, suite in SUITES.items():
+        texts.append(f"### {stage}\n\n{_listed(suite, first)}")
+        first = dict.fromkeys(suite, stage) | first
+    return {"suites": "\n\n".join(texts)}
 
 
-def _listed(suite: Iterable[Expectation]) -> str:
+def _listed(suite: Iterable[Expectation], first: Mapping[Expectation, str]) -> str:
+    """A suite; `first` has the stages before it by their expectations, which are only named here."""
     shown = [one for one in suite if not one.name.startswith(_OF_THE_CHANGELOG)]
     remedies = [one.remedy for one in shown]
     usual = max(remedies, key=remedies.count)
-    return "\n".join([f"Mended by a {usual}:\n", *(f"* {code(one.name)}: {_asked(one, usual)}" for one in shown)])
+    lines = [f"* {code(one.name)}: {_asked(one, usual)}" for one in shown if one not in first]
+    for stage in dict.fromkeys(first[one] for one in shown if one in first):
+        names = ", ".join(code(one.name) for one in shown if first.get(one) == stage)
+        lines.append(f"* as in `{stage}`: {names}")
+    return "\n".join([f"Mended by a {usual}:\n", *lines])
 
 
 def _asked(one: Expectation, usual: Remedy) -> str:

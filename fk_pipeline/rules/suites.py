@@ -87,27 +87,27 @@ def of_log(rows: str, prefix: str = "") -> tuple[Expectation, ...]:
     return (
         Expectation(
             f"{prefix}one_row_per_key_and_batch",
-            "A changelog has one row per key and batch: of two, chance would choose.",
+            "A batch has one row per key.",
             remedy=Remedy.RUN,
         ),
         Expectation(
             f"{prefix}no_null_key",
-            "Every changelog row has a whole key; only a truncate has none.",
+            "Every row has a key without nulls; only a truncate has none.",
             remedy=Remedy.RUN,
         ),
         Expectation(
             f"{prefix}sequence_is_present",
-            "Every changelog row has its place in the source's order.",
+            "Every row has its place in the source's order.",
             remedy=Remedy.RUN,
         ),
         Expectation(
             f"{prefix}hash_is_that_of_the_row",
-            f"The hash of a {rows} row is that of its values: none was changed after it was read.",
+            f"The hash of a {rows} row is that of its values.",
             remedy=Remedy.RUN,
         ),
         Expectation(
             f"{prefix}no_payload_in_a_tombstone",
-            "A deleted row has no values: somebody asked for them to be gone.",
+            "A deleted row has no values.",
             remedy=Remedy.RUN,
         ),
         Expectation(
@@ -125,7 +125,7 @@ def of_log(rows: str, prefix: str = "") -> tuple[Expectation, ...]:
         ),
         Expectation(
             f"{prefix}{SENT}",
-            "No row lacks a column that older batches have, or that no row ever had: source or schema renamed it.",
+            "No row lacks a column that older batches have, or that none ever had: it was renamed.",
             severity="warning",
             remedy=Remedy.SOURCE,
             advice="let the source send the column under the name of the schema, or take it out of the schema",
@@ -142,18 +142,18 @@ def of_log(rows: str, prefix: str = "") -> tuple[Expectation, ...]:
 
 
 def of_state(one_row: str, what: str) -> tuple[Expectation, ...]:
-    """Returns the expectations of a state; `one_row` names the first, `what` is a word for its rows and keys."""
+    """Returns the expectations of a state; `one_row` names the first, `what` is a word for its keys."""
     return (
         Expectation(one_row, f"Every {what} key has one row."),
         Expectation(
             "owner_has_its_row",
-            "The batch that a row comes from has a row with its key, or a truncate.",
+            "The batch of a row has its key, or a truncate.",
         ),
         Expectation(
             "version_is_the_last",
-            f"A {what} row is the last writer's version: no change is lost, no deleted row is back.",
+            "A row is the last writer's version.",
         ),
-        Expectation("no_missing_row", f"Every {what} key of the changelog has a row."),
+        Expectation("no_missing_row", "Every key of the changelog has a row."),
         Expectation(
             "late_share_is_low",
             "Few changes came after something newer. Many mean a feed out of order.",

@@ -15,7 +15,7 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         ),
         Expectation(
             "row_is_that_of_the_changelog",
-            "A right row has the values of its changelog row, and is deleted where that is.",
+            "A right row equals its changelog row, deleted or not.",
         ),
         Expectation("no_payload_in_a_tombstone", "A deleted right row has no values."),
         *of_log("right", "changelog_"),
@@ -24,11 +24,11 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         *of_state("one_row_per_left_key", "left"),
         Expectation(
             "hash_is_that_of_the_changelog_row",
-            "The hash of a subscription is that of its left row.",
+            "A subscription has the hash of its left row.",
         ),
         Expectation(
             "foreign_key_is_that_of_the_changelog_row",
-            "A subscription is to the right key of its left row.",
+            "A subscription has the right key of its left row.",
         ),
         Expectation(
             "instruction_is_that_of_the_change",
@@ -65,13 +65,13 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         ),
         Expectation(
             "answer_is_about_the_rows_read",
-            "A response has the hashes of both rows as they were read, and its instruction.",
+            "A response has the hashes of the rows read, and its instruction.",
             remedy=Remedy.RUN,
             depths=(Depth.BATCH,),
         ),
         Expectation(
             "every_current_pair_has_a_response",
-            "Every current pair of a left row and its right row has a response.",
+            "Every current pair of rows has a response.",
             remedy=Remedy.RUN,
             depths=(Depth.FULL,),
         ),
@@ -83,32 +83,32 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         ),
         Expectation(
             "no_stale_row",
-            "Both hashes of a row are the current ones of the left row and of the right row; KIP-213 checks the left "
-            "one only. Values are compared by `rows_are_those_of_the_join`, not here.",
+            "Both hashes of a row are the current ones of the left row and of the right row; only "
+            "`rows_are_those_of_the_join` compares values.",
         ),
         Expectation("no_missing_row", "Every left row that belongs in the join has a row."),
-        Expectation("no_row_for_a_deleted_key", "A left row that was deleted, or never seen, has no row."),
+        Expectation("no_row_for_a_deleted_key", "A left row that is deleted or unknown has no row."),
         Expectation(
             "no_inner_row_without_match",
-            "No row is there without its right row.",
+            "Every row has its right row.",
             only="inner joins",
             when=lambda spec: spec.inner,
         ),
         Expectation(
             "one_row_per_right_key_alone",
-            "A right row that stands alone has one row.",
+            "A right row without a left row has one row.",
             only="outer joins",
             when=lambda spec: spec.outer,
         ),
         Expectation(
             "no_stale_row_alone",
-            "A row without a left row is of a current right row, to which none refers.",
+            "A row without a left row has a current right row, to which no left row refers.",
             only="outer joins",
             when=lambda spec: spec.outer,
         ),
         Expectation(
             "no_missing_row_alone",
-            "Every right row to which no left row refers stands alone.",
+            "Every right row without a left row has a row.",
             only="outer joins",
             when=lambda spec: spec.outer,
         ),
@@ -122,7 +122,7 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         ),
         Expectation(
             "result_key_is_that_of_the_row",
-            "The result key of a row is that of its left key and right key.",
+            "A row has the result key of its left and right key.",
             only="with expressions in `result_key`",
             when=lambda spec: bool(spec.key_outputs),
         ),
@@ -132,13 +132,12 @@ SUITES: dict[str, tuple[Expectation, ...]] = {
         ),
         Expectation(
             "every_response_has_its_verdict",
-            "Each response has one verdict; a batch has as many as were counted.",
+            "Each response has one verdict; a batch has as many as its run counted.",
             remedy=Remedy.RUN,
         ),
         Expectation(
             PROOF,
-            "The proof: both changelogs joined anew, by another way than the stages', give the same rows, value by "
-            "value.",
+            "The proof: both changelogs, joined by another way than the stages', give the same rows and values.",
             depths=(Depth.FULL,),
         ),
     ),
