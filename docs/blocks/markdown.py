@@ -11,6 +11,11 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([first, f"|{'---|' * len(heads)}", *others])
 
 
+def items(texts: Iterable[str]) -> str:
+    """A list, one text per item."""
+    return "\n".join(f"* {text}" for text in texts)
+
+
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from blocks.markdown import code, table
+from blocks.markdown import code, items
 from blocks.sample import SPEC
 
 from fk_pipeline.cdc.reader import format_of
@@ -23,6 +23,9 @@ COMPONENTS = {
     tables.previous_fk("r"): tables.previous_fk("<right key column>"),
 }
 """The columns of the sample that have one for each component of a key, as they are shown."""
+
+PLAIN = ("the batch", "the landing file")
+"""Meanings that the name of a column says."""
 
 
 def blocks() -> dict[str, str]:
@@ -44,13 +47,16 @@ def blocks() -> dict[str, str]:
 
 
 def _told_once(columns: Mapping[str, Sequence[list[str]]]) -> dict[str, str]:
-    """The table of each list of columns; of those that an earlier one has with the same meaning only the names."""
+    """Each list of columns with their meanings; of those that need none, or have one in an earlier list, the names."""
     found, told = {}, list[list[str]]()
     for name, rows in columns.items():
-        again = [shown for shown, meaning in rows if [shown, meaning] in told]
-        new = [row for row in rows if row not in told]
-        parts = [table(["column", "meaning"], new)] if new else []
-        found[name] = "\n\n".join([*parts, f"As above: {', '.join(again)}."] if again else parts)
+        plain = [shown for shown, meaning in rows if not meaning]
+        again = [row[0] for row in rows if row[1] and row in told]
+        new = [row for row in rows if row[1] and row not in told]
+        also = "Also" if new or again else "Columns"
+        names = [f"{word}: {', '.join(of)}." for word, of in (("As above", again), (also, plain)) if of]
+        parts = [items(f"{shown}: {meaning}" for shown, meaning in new)] if new else []
+        found[name] = "\n\n".join([*parts, " ".join(names)] if names else parts)
         told += new
     return found
 
@@ -65,18 +71,17 @@ def _of_table(one: schemas.Table) -> list[list[str]]:
         if meaning is None:
             raise LookupError(f"{one.name}.{name} has no meaning in fk_pipeline/kinds/foreign_key/tables.py")
         note = "; only with [holes](debezium.md#values-that-were-not-sent)"
-        rows.append([code(COMPONENTS.get(name, name)), meaning + (note if name == schemas.HOLES else "")])
+        meaning = "" if meaning in PLAIN else meaning + (note if name == schemas.HOLES else "")
+        rows.append([code(COMPONENTS.get(name, name)), meaning])
     return rows
 
 
 def _of_source(name: str, of: str) -> list[str]:
     key = SOURCE[name]
-    if name == "out":
-        return ["the columns of `select`", "the result"]
-    if name in ("l", "r"):
-        truncate = "; null in the row of a truncate" if of.endswith("changelog") else ""
-        return [f"the columns of {code(key)}", f"the key{truncate}"]
-    return [f"the other columns of {code(key)}", "the row; null in a tombstone"]
+    if name in ("l", "r", "out"):
+        truncate = "null in the row of a truncate" if of.endswith("changelog") else ""
+        return [f"the columns of {code(key)}", truncate]
+    return [f"the other columns of {code(key)}", "null in a tombstone"]
 
 
 def _sequences() -> str:
@@ -84,5 +89,5 @@ def _sequences() -> str:
     for name in FORMATS:
         side = SideSpec.model_validate({"path": "landing", "format": name, "schema": "k STRING", "key": "k"})
         formats.setdefault(format_of(side).sequence_type.removeprefix("STRUCT"), []).append(code(name))
-    rows = [[", ".join(names), code(order)] for order, names in formats.items()]
-    return table(["format", "sequence"], [*rows, ["any, with `sequence_by`", "`<value: ...>`"]])
+    lines = [f"{', '.join(names)}: {code(order)}" for order, names in formats.items()]
+    return items([*lines, "any, with `sequence_by`: `<value: ...>`"])
