@@ -10,7 +10,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from blocks.markdown import code, table
+from blocks.markdown import code, items, table
 from blocks.sample import SPEC
 
 from fk_pipeline.assets import current, shown
@@ -38,7 +38,7 @@ def blocks() -> dict[str, str]:
             [
                 ["a materialisation", _known(shown.OF_BATCH, _of_batches())],
                 ["its table `figures`", _known(shown.OF_FIGURES, _of_figures())],
-                ["an observation of the result, after each run", _lines(current.OF_CURRENT)],
+                ["an observation of the result", _lines(current.OF_CURRENT)],
                 ["an observation of what landed", _lines(shown.OF_LANDING)],
                 ["the definition of an asset", _known(shown.OF_DEFINITION, _of_definitions())],
                 ["the result of a check", _known(checks.METADATA, _of_checks())],
@@ -49,10 +49,8 @@ def blocks() -> dict[str, str]:
 
 def _numbers() -> str:
     """The numbers of each stage, with the counts that they are the sums of."""
-    return table(
-        ["stage", "numbers"],
-        [[code(stage.name), ", ".join(starmap(_number, stage.counts.items()))] for stage in SPEC.definition.stages],
-    )
+    stages = SPEC.definition.stages
+    return items(f"{code(stage.name)}: {', '.join(starmap(_number, stage.counts.items()))}" for stage in stages)
 
 
 def _number(name: str, counts: Iterable[str]) -> str:
@@ -66,7 +64,7 @@ def _known(meanings: Mapping[str, str], keys: Iterable[str]) -> str:
 
 
 def _lines(meanings: Mapping[str, str]) -> str:
-    return "<br>".join(f"{code(key)}: {meaning}" for key, meaning in meanings.items())
+    return "<br>".join(f"{code(key)}: {meaning}" if meaning else code(key) for key, meaning in meanings.items())
 
 
 def _main_tables() -> dict[Stage, schemas.Table]:

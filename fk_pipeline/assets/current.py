@@ -28,8 +28,8 @@ TEXT_SHOWN = 200
 
 OF_CURRENT = {
     "dagster/row_count": "rows of the result",
-    FIGURES: "`bytes of the result`: size of its files",
-    "preview": f"{PREVIEWED} rows of it, without sensitive columns",
+    FIGURES: "`bytes of the result`",
+    "preview": f"{PREVIEWED} rows, without sensitive columns",
 }
 """The metadata of the result as it is, per name its meaning; one that is not known without Spark is left out."""
 

@@ -47,46 +47,46 @@ FIGURES = "figures"
 """The name of the table of what is no plot: Dagster makes a plot of every number that is metadata of its own."""
 
 OF_BATCH = {
-    "NUMBER": "the first of the stage above",
-    "dagster/partition_row_count": "rows of the batch in the changelog",
-    FIGURES: "see below",
+    "NUMBER": "the first of the stage",
+    "dagster/partition_row_count": "rows in the changelog",
+    FIGURES: "",
     "path": "of the main table",
-    "report": "path of the [report](../how-to/report.md#the-page-in-dagster)",
-    "note": "of a later run of the same work; or that none has succeeded",
-    "dagster/column_lineage": "per column the columns that it comes from",
+    "report": "its [page](../how-to/report.md#the-page-in-dagster)",
+    "note": "the same work ran again, or never succeeded",
+    "dagster/column_lineage": "per column its sources",
 }
-"""The metadata of a materialisation, per name its meaning. `docs/reference/dagster.md` shows it."""
+"""The metadata of a materialisation, per name its meaning, or nothing. `docs/reference/dagster.md` shows it."""
 
 OF_FIGURES = {
-    "NUMBER": "the others of the stage above",
+    "NUMBER": "the others of the stage",
     "COUNT": "every other count",
-    "files": "that the stage read",
+    "files": "",
     "seconds": "of the whole run",
-    "batches of the run": "the range",
-    "run id": "as in ledger and Delta history",
-    "Delta version of TABLE": "of every written table",
+    "batches of the run": "",
+    "run id": "as in the ledger",
+    "Delta version of TABLE": "of each written",
     "strategy": "`incremental` or `full`, and why",
 }
-"""The rows of the table of figures of a materialisation, per name its meaning."""
+"""The rows of the table of figures of a materialisation, per name its meaning, or nothing if the name says it."""
 
 OF_LANDING = {
-    "files": "their number, or that of versions",
-    FIGURES: "`bytes`: their size",
-    "first files": "up to 20, in their order",
-    "batches of PIPELINE": "that wrote the result that is read",
-    "note": "that it was withdrawn",
+    "files": "number of files or versions",
+    FIGURES: "`bytes`",
+    "first files": "up to 20",
+    "batches of PIPELINE": "batches that wrote the result read",
+    "note": "withdrawn",
 }
 """The metadata of an observation of what landed, per name its meaning."""
 
 OF_DEFINITION = {
     "dagster/column_schema": "type, meaning, and the tag `sensitive`",
-    "dagster/table_name": "`<pipeline>.<table>`",
-    "dagster/uri": "of its folder",
-    "path": "of its folder",
-    "pipeline file": "its path",
-    "dagster/column_lineage": "as above",
+    "dagster/table_name": "",
+    "dagster/uri": "",
+    "path": "",
+    "pipeline file": "",
+    "dagster/column_lineage": "",
 }
-"""The metadata of the definition of an asset, per name its meaning."""
+"""The metadata of the definition of an asset, per name its meaning, or nothing if the name says it."""
 
 
 class Log:

@@ -38,16 +38,16 @@ from fk_pipeline.spec.edited import with_known_types
 from fk_pipeline.store.ledger import Ledger
 
 METADATA = {
-    "rows": "that were looked at",
-    "violations": "rows that break the expectation",
-    "share": "in place of `violations`",
-    "pending": "rows that break it, and that due work may change",
-    "depth": "`batch` or `full`",
-    "batches": "the range, or `all`",
+    "rows": "checked",
+    "violations": "rows that break it",
+    "share": "instead of `violations`",
+    "pending": "those that due work may change",
+    "depth": "`batch`, `full`",
+    "batches": "range or `all`",
     "seconds": "of the whole stage",
-    "sample": "up to 20 rows with `key`, `found`, `expected` and `batch`, if it failed",
-    "fix": "what mends it, if it failed",
-    "data docs": "the first page, with `settings.data_docs`",
+    "sample": "up to 20 rows, if it failed: `key`, `found`, `expected`, `batch`",
+    "fix": "the remedy, if it failed",
+    "data docs": "with `settings.data_docs`",
 }
 """The metadata of a check result, by name. `docs/reference/dagster.md` shows it."""
 
