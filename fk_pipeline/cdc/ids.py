@@ -1,4 +1,4 @@
-"""Names of landing files with an identifier (`docs/reference/landing.md`, Names with an identifier).
+"""Names of landing files with an identifier (`docs/reference/landing.md`, Names with a date).
 
 The last number of `orders-9a1c2f7e-1d5b-4a5e-9d0a-0c6b3f2e7a41.jsonl` is 41, which says nothing: as a batch it would
 put the file before or after others by chance. So such a name is refused.
