@@ -6,12 +6,16 @@ from collections import defaultdict
 
 from blocks.markdown import code
 
-from tests.test_layers import LAYERS
+from tests.test_layers import LAYERS, ROOT
 
 
 def blocks() -> dict[str, str]:
-    """One item per layer, the highest first."""
+    """The packages that are folders, the highest layer first; kinds are told by `kinds.*`."""
     packages: dict[int, list[str]] = defaultdict(list)
     for name in sorted(LAYERS):
-        packages[LAYERS[name]].append(code(name.removeprefix("fk_pipeline.")))
-    return {"layers": "\n".join(f"* {layer}: {', '.join(packages[layer])}" for layer in sorted(packages, reverse=True))}
+        _, *parts = name.split(".")
+        if (ROOT / "fk_pipeline" / "/".join(parts)).is_dir():
+            package = code("kinds.*" if parts[0] == "kinds" and len(parts) > 1 else ".".join(parts))
+            packages[LAYERS[name]] += [package] if package not in packages[LAYERS[name]] else []
+    layers = (", ".join(packages[layer]) for layer in sorted(packages, reverse=True))
+    return {"layers": f"{'; '.join(layers)}."}
