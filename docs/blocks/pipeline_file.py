@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import re
 import textwrap
 import types
 import typing
@@ -72,8 +73,9 @@ MORE = {
 
 VALUES = {
     "SideSpec.format": "[a format](#formats)",
+    "SideSpec.logical_types": "mapping of " + one_of(typing.get_args(formats.LogicalType)),
     "Settings.freshness": "text, or mapping of `error_after` and `warn_after`",
-    "Settings.strategy": "`auto`, `incremental` or `full`, or mapping of stage to these",
+    "Settings.strategy": "`auto`, `incremental` or `full`, or these by stage",
 }
 """What may stand there, where the type does not tell."""
 
@@ -150,9 +152,15 @@ def _table(rows: Mapping[str, list[str]]) -> str:
         word, _, note = name.partition(" ")
         return f"[{code(word)}]({more}) {note}".rstrip() if more else f"{code(word)} {note}".rstrip()
 
-    return table(
-        ["key", "value (default)", "meaning"], [[key(name, more), *row] for name, (more, *row) in rows.items()]
-    )
+    lines = [[key(name, more), _told(value, meaning)] for name, (more, value, meaning) in rows.items()]
+    return table(["key", "value (default): meaning"], lines)
+
+
+def _told(value: str, meaning: str) -> str:
+    """A value and its meaning; of a text that is SQL the value says so, and a text without a default goes without."""
+    if meaning.startswith("SQL: "):
+        value, meaning = re.sub("texts?", "SQL", value, count=1), meaning.removeprefix("SQL: ")
+    return meaning if value == "text" else f"{value}: {meaning}"
 
 
 def _keys(cls: type[BaseModel]) -> dict[str, list[str]]:
@@ -219,12 +227,10 @@ def _value(info: FieldInfo) -> str:
         words += f", at most {limits['max_length']} characters"
     if "le" in limits:
         return f"{words} from {limits['ge']} to {limits['le']}"
-    if "ge" in limits:
-        return f"{words} from {limits['ge']}"
     return f"{words} above {limits['gt']}" if "gt" in limits else words
 
 
-_PLAIN: dict[Any, str] = {str: "text", int: "integer", float: "number", bool: "`true` or `false`"}
+_PLAIN: dict[Any, str] = {str: "text", int: "integer", float: "number", bool: "boolean"}
 
 
 def _type(kind: Any, *, lists: bool = False) -> str:
@@ -237,8 +243,7 @@ def _type(kind: Any, *, lists: bool = False) -> str:
         what = _type(parts[0])
         return f"{what} or list" if lists else f"list of {'mappings' if what == 'mapping' else what + 's'}"
     if origin is dict:
-        key = "stage" if parts[0] is settings.StageName else "name"
-        return f"mapping of {key} to {_type(parts[1]) if parts[1] is not Any else 'value'}"
+        return f"mapping of {_type(parts[1])}s" if parts[1] in _PLAIN else "mapping"
     if origin in (types.UnionType, typing.Union):
         whole = [part for part in parts if part is not types.NoneType]
         return " or ".join(_type(part, lists=lists) for part in whole)

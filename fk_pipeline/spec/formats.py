@@ -56,8 +56,8 @@ class CsvSpec(Frozen):
     """How CSV files are written; without a header the columns are those of the schema, in its order."""
 
     delimiter: str = Field(default=",", pattern=r'^[^"\r\n]$')
-    """The character between two fields."""
+    """Between two fields."""
     header: bool | None = None
     """Whether the first line has names; default: yes for `csv`, no for `dms`."""
     null_text: str = ""
-    """A text that stands for null, as an empty field without quotes does."""
+    """Stands for null, as an empty field without quotes does."""

@@ -81,44 +81,44 @@ class SideSpec(Frozen):
     """One input: where its change files lie, what they look like, what its key is."""
 
     pipeline: str | None = None
-    """A pipeline file whose result is read, in place of `path`, `format`, `schema` and `key`."""
+    """A pipeline file whose result is read, in place of the next four."""
     path: str = Field(min_length=1)
-    """The landing files: a folder, a glob or a URI."""
+    """The landing files: folder, glob or URI."""
     format: FormatName = "debezium"
     """How changes are written."""
     schema_: str = Field(alias="schema", min_length=1)
-    """The columns that are read, as Spark DDL."""
+    """The columns read, as Spark DDL."""
     key: Annotated[StringList, AfterValidator(_key_is_known)]
-    """The primary key. Events may have none: theirs is the column `event`, the place where each landed."""
+    """The primary key. Events may have none: theirs is the column `event`, where each landed."""
     valid_from: str | None = None
-    """Since when a version holds, with `as_of` an expression: SQL (TIMESTAMP or BIGINT), or `committed_at`, the time of
-    the source's commit (`debezium`, `maxwell`, `dms`); default: `sequence_by`."""
+    """SQL: since when a version holds, with `as_of` a time (TIMESTAMP or BIGINT), or `committed_at`, when the source
+    committed (`debezium`, `maxwell`, `dms`); default: `sequence_by`."""
     sequence_by: str | None = None
-    """SQL: the order of the versions of a key; default: that of the format."""
+    """SQL: the order of a key's versions; default: that of the format."""
     batch_by: str | None = None
-    """Which part of a file's name is the batch: a regular expression, or `arrival`; default: the last number."""
+    """The part of a file's name that is the batch, a regular expression, or `arrival`; default: the last number."""
     op_column: str | None = None
-    """The field that tells writes from deletes; `rows`, `csv`, `parquet` and own formats only."""
+    """The field that tells writes from deletes; only `rows`, `csv`, `parquet` and own formats."""
     delete_when: Annotated[str | None, BeforeValidator(_as_sql)] = None
-    """SQL: a row on which it is true is deleted; not for `debezium`, `maxwell` and `delta`."""
+    """SQL: the rows that are deletes; not `debezium`, `maxwell`, `delta`."""
     where: str | None = None
-    """SQL: rows on which it is not true are not there."""
+    """SQL: the rows that count."""
     table: str | None = Field(default=None, min_length=1)
-    """Lines that name another table are ignored; `debezium` and `maxwell` only: `flights` or `public.flights`."""
+    """`flights` or `public.flights`; lines of other tables are ignored. Only `debezium` and `maxwell`."""
     contents: Literal["changes", "snapshot", "events"] = "changes"
-    """A batch brings changes; the whole table (`rows`, `csv`, `parquet` and own formats only); or events, each a row
+    """A batch brings changes, the whole table (only `rows`, `csv`, `parquet` and own formats), or events, each a row
     that stays."""
     csv: CsvSpec = Field(default_factory=CsvSpec)
-    """How CSV files are written; `csv` and `dms` only."""
+    """Of `csv` and `dms` only."""
     logical_types: dict[str, LogicalType] = Field(default_factory=dict)
-    """By column, what its numbers or texts stand for."""
+    """By column, what numbers or texts stand for."""
     key_of_result: tuple[str, ...] = Field(default=(), exclude=True)
     told_apart: str = Field(default="", exclude=True)
     not_run: str = Field(default="", exclude=True)
     sensitive: Strings = ()
-    """Columns whose values appear in the tables and nowhere else."""
+    """Columns whose values appear only in the tables."""
     descriptions: dict[str, str] = Field(default_factory=dict)
-    """What columns mean, for Dagster."""
+    """Of columns, for Dagster."""
 
     @model_validator(mode="before")
     @classmethod
@@ -258,7 +258,7 @@ class LeftSpec(SideSpec):
     """The left input also says which right row each of its rows refers to."""
 
     foreign_key: StringList
-    """SQL per column of the right key, in its order: the right row that a left row refers to."""
+    """SQL: per column of the right key, the right row that a left row refers to."""
 
     @field_validator("foreign_key")
     @classmethod

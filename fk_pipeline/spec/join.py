@@ -38,7 +38,7 @@ class JoinSpec(PipelineSpec):
     right: SideSpec
     """The right input."""
     select: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """The columns of the result, as SQL expressions; default: all of both sides."""
+    """SQL: the columns of the result; default: all of both sides."""
     expectations: JoinSuites = Field(default_factory=JoinSuites)
     """Expectations of your own, per input and of the result."""
 

@@ -75,33 +75,33 @@ class PipelineSpec(Frozen):
     """
 
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=100)
-    """Names the folder of the tables, and the assets in Dagster."""
+    """Of the folder of the tables, and of Dagster's assets."""
     kind: Annotated[str, AfterValidator(registered)] = FIRST
     """What the pipeline computes."""
     warehouse: str = Field(default="warehouse", min_length=1)
-    """A folder or URI: the tables lie in `<warehouse>/<name>/`."""
+    """Folder or URI; the tables lie in `<warehouse>/<name>/`."""
     register_: Annotated[str | None, AfterValidator(_in_catalog)] = Field(default=None, alias="register")
-    """The name of the result in Spark's catalog, `schema.table` or `catalog.schema.table`."""
+    """The result's name in Spark's catalog, `schema.table` or `catalog.schema.table`."""
     on_bad_record: Literal["quarantine", "fail"] = "quarantine"
-    """A record that cannot be read goes to the quarantine, or stops the stage."""
+    """An unreadable record goes to the quarantine, or stops the stage."""
     schema_changes: Literal["evolve", "ignore", "fail"] = "evolve"
-    """What happens when a source sends other fields, or a `schema` gets columns."""
+    """When a source sends other fields, or a `schema` gets columns."""
     expectations: OwnSuites = Field(default_factory=OwnSuites)
     """Your own, per input and of the result."""
     settings: Settings = Field(default_factory=Settings)
     """Tuning."""
     description: str | None = None
-    """What the result is, as Markdown, for Dagster."""
+    """Of the result, as Markdown, for Dagster."""
     descriptions: dict[str, str] = Field(default_factory=dict)
-    """What columns of the result mean; default: that of the input's column."""
+    """Of the result's columns; default: those of the input."""
     owners: Owners = ()
-    """Who answers for the data: e-mail addresses and `team:NAME`, for Dagster."""
+    """E-mail addresses and `team:NAME`, for Dagster."""
     tags: Tags = Field(default_factory=dict)
-    """Of the assets in Dagster."""
+    """Of Dagster's assets."""
     group: GroupName | None = None
-    """Of the assets in Dagster, its parts separated by `/`; default: `name`."""
+    """Of Dagster's assets, its parts separated by `/`; default: `name`."""
     meta: Meta = Field(default_factory=dict)
-    """What else Dagster shows of the result."""
+    """More that Dagster shows of the result."""
     file: Path = Field(default=Path("pipeline.yaml"), exclude=True)
     texts: tuple[tuple[Path, str], ...] = Field(default=(), exclude=True)
     own_settings: dict[str, Any] = Field(default_factory=dict, exclude=True)

@@ -70,57 +70,57 @@ class Settings(Frozen):
     """Tuning. Every default is meant to be left alone."""
 
     spark: dict[str, str] = Field(default_factory=dict)
-    """Spark's own settings, of sessions that are started here. With `spark.jars`, `spark.jars.packages` or
-    `spark.driver.extraClassPath` you bring Delta yourself."""
+    """Spark's own, of sessions started here. With `spark.jars`, `spark.jars.packages` or `spark.driver.extraClassPath`
+    you bring Delta yourself."""
     driver_memory: str | None = None
     """Heap of a local Spark driver, `4g`; default: Spark's own."""
     shuffle_partitions: int | None = Field(default=None, ge=1)
     """`spark.sql.shuffle.partitions` of a local session; default: the number of cores."""
     max_batches_per_pass: int = Field(default=200, ge=1)
-    """A longer range is cut into passes of so many batches."""
+    """Longer ranges are cut into passes of so many."""
     max_line_bytes: int = Field(default=8 * 2**20, ge=1000, le=2**30)
     """A longer line, or CSV record, goes to the quarantine."""
     max_fan_out: int | None = Field(default=None, ge=0)
-    """A batch whose right rows touch more left rows waits for somebody to agree."""
+    """A batch whose right rows touch more left rows waits for approval."""
     max_quarantined_share: float = Field(default=0.01, ge=0, le=1)
-    """Of the records read: a check warns if more are in the quarantine."""
+    """A check warns if more of the records are quarantined."""
     max_late_share: float = Field(default=0.1, ge=0, le=1)
-    """Of the changed keys: a check warns if more came after something newer."""
+    """A check warns if more of the changed keys came after something newer."""
     max_unresolved_holes: int = Field(default=0, ge=0)
-    """A check warns if more rows have a value that was not sent and is not known."""
+    """A check warns if more rows lack a value that was not sent."""
     data_docs: str | None = None
-    """Where full checks in Dagster write the Data Docs, relative to the pipeline file; default: nowhere."""
+    """For Data Docs of Dagster's full checks; default: nowhere."""
     report: bool = True
-    """Whether runs in Dagster write the page of the report."""
+    """Whether runs in Dagster write it."""
     automation: Switch = "off"
-    """Whether sensor and schedules are on in Dagster from the start."""
+    """Of Dagster's sensor and schedules, from the start."""
     sensor_seconds: int = Field(default=15, ge=1)
-    """How often the sensor looks for new files."""
+    """How often the sensor looks for files."""
     settle_seconds: float = Field(default=0, ge=0)
-    """How long the sensor waits with a new batch that has files of one side only."""
+    """The sensor's wait for the other side of a new batch."""
     max_batches_per_run: int = Field(default=1000, ge=1)
-    """A run that the sensor asks for has at most so many batches."""
+    """Most batches of a run of the sensor."""
     retry_seconds: float = Field(default=30, ge=0)
-    """How long the sensor waits after a failed run of a batch; each time twice as long, up to an hour."""
+    """The sensor's wait after a failed run; each time twice as long, up to an hour."""
     max_failures: int = Field(default=5, ge=1)
-    """The sensor leaves a batch alone that failed so often in a row."""
+    """After so many in a row the sensor leaves a batch alone."""
     freshness: Annotated[Freshness, BeforeValidator(_as_error)] | None = None
-    """How old the newest batch may be before Dagster calls inputs and result stale: `1 day`."""
+    """How old the newest batch may be, `1 day`, until Dagster calls inputs and result stale."""
     full_checks_cron: str = "0 2 * * *"
-    """When Dagster's schedule of full checks fires, in UTC."""
+    """Dagster's schedule of full checks, in UTC."""
     maintenance_cron: str = "0 4 * * 0"
-    """When Dagster's schedule of maintenance fires, in UTC."""
+    """Dagster's schedule of maintenance, in UTC."""
     retention_hours: float = Field(default=168, ge=0)
-    """Maintenance removes files that only older versions need: time travel goes as far back."""
+    """Maintenance removes what only older versions need; time travel goes so far back."""
     fold_after_hours: float | None = Field(default=None, ge=0)
-    """Maintenance folds batches that were done so many hours ago, 720 for example."""
+    """Maintenance folds batches done so many hours ago, such as 720."""
     tombstone_retention: float | None = Field(default=None, ge=0)
-    """Maintenance forgets keys that were deleted so many hours ago, 2160 for example."""
+    """Maintenance forgets keys deleted so many hours ago, such as 2160."""
     statistics_columns: Strings | None = None
-    """Columns of the result by whose bounds readers skip files, beside its keys; `compact` takes an edit over; default:
-    the first 16 with dates, timestamps, numbers and texts."""
+    """By which readers skip files, beside the keys; `compact` takes an edit over; default: the first 16 with dates,
+    timestamps, numbers and texts."""
     strategy: Strategy | dict[StageName, Strategy] = "auto"
-    """How stages change their tables, all or each by name: rows by their keys, the whole table, or by cost."""
+    """How stages change their tables."""
 
     def strategy_of(self, stage: str) -> Strategy:
         """Returns the strategy by which a stage changes its tables."""

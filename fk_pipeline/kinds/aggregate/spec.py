@@ -32,13 +32,13 @@ class TimeWindow(Frozen):
     """The windows of time in which rows count."""
 
     time: str = Field(min_length=1)
-    """SQL (TIMESTAMP, or BIGINT in milliseconds): when a row happened. Null, or too far from 1970: quarantine."""
+    """SQL: when a row happened, TIMESTAMP, or BIGINT in milliseconds. Null, or too far from 1970, is quarantined."""
     size: Span
     """How long a window is."""
     every: Span | None = None
-    """How far apart two windows start, at most `size`; default: `size`."""
+    """How far apart windows start, at most `size`; default: `size`."""
     zone: Zone = UTC_ZONE
-    """Where windows of whole days begin at midnight, `Europe/Berlin`. Times must be TIMESTAMP."""
+    """Where windows of whole days begin at midnight, `Europe/Berlin`. Only of TIMESTAMP."""
 
     @property
     def step(self) -> str:
@@ -83,16 +83,15 @@ class AggregateSpec(OverTables, PipelineSpec):
     input: SideSpec
     """The input."""
     group_by: Strings = ()
-    """SQL: the values that a group has in common, null too. What is no column needs a name; default: none, which needs
-    a window."""
+    """SQL: the values that a group shares, null too. What is no column needs a name; default: none, with a window."""
     window: TimeWindow | None = None
     """The windows of time in which rows count."""
     aggregates: tuple[str, ...] = Field(min_length=1)
-    """Spark's aggregate functions, each with a name: `count(*) AS n`. None may depend on the order of rows."""
+    """SQL: Spark's functions, each with a name, `count(*) AS n`. None may depend on the order of rows."""
     having: str | None = None
-    """SQL: groups on which it is not true are left out."""
+    """SQL: the groups that are in the result."""
     select: tuple[str, ...] | None = Field(default=None, min_length=1)
-    """The columns of the result, as SQL over groups, `window_start`, `window_end` and aggregates; default: all."""
+    """SQL: the result's columns, of groups, `window_start`, `window_end` and aggregates; default: all."""
     expectations: AggregateSuites = Field(default_factory=AggregateSuites)
     """Expectations of your own, per input and of the result."""
 

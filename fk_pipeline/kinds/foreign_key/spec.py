@@ -37,14 +37,12 @@ class ForeignKeySpec(JoinSpec):
     left: LeftSpec
     """The left input."""
     result_key: Literal["both"] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """What identifies a row of the result: `both` keys, or named SQL over the columns of both; default: the left
-    key."""
+    """What identifies a row of the result; a text is named SQL over both sides; default: the left key."""
     as_of: str | None = None
-    """Which version of its right row a left row sees: `batch`, that of its batch; or SQL over the left columns
-    (TIMESTAMP or BIGINT), that of this time. Not with `outer`; default: the latest."""
+    """The version of its right row that a left row sees, that of its `batch`, or of a time, SQL over the left columns
+    (TIMESTAMP or BIGINT). Not with `outer`; default: the latest."""
     history: Length | None = None
-    """How far back versions of right rows answer, with `as_of` an expression: `90 days`, with a BIGINT a whole number;
-    default: for ever."""
+    """With `as_of` a time, how far back versions answer, `90 days`, of BIGINT a whole number; default: for ever."""
 
     @property
     def as_of_batch(self) -> bool:

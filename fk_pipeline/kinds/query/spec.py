@@ -36,14 +36,14 @@ class QuerySpec(PipelineSpec):
     """One query that is kept up to date, as its pipeline file describes it."""
 
     inputs: dict[str, SideSpec] = Field(min_length=1)
-    """The tables of the query, by their names in it."""
+    """The tables, by their names in the query."""
     query: str = Field(min_length=1)
     """One SELECT in Spark's dialect."""
     refresh: Literal["auto", "incremental", "full"] = "auto"
-    """`auto`: what changed, or the whole where nothing tells that or it should be quicker; `incremental`: what changed,
-    else refused, but for the first time; `full`: the whole."""
+    """`full` computes the whole, `incremental` what changed (else an error, but for the first time), `auto` the cheaper
+    one."""
     key: Strings = ()
-    """The columns of the result that identify a row: what reads it needs them."""
+    """The columns that identify a row of the result, for its readers."""
     expectations: QuerySuites = Field(default_factory=QuerySuites)
     """Expectations of your own, of the result."""
 

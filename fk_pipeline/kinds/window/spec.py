@@ -36,9 +36,9 @@ class WindowSide(SideSpec):
     """One input of a windowed join: also the values that a pair shares, and the time of a row."""
 
     on: StringList
-    """SQL: the values that a pair has in common. Null matches nothing."""
+    """SQL: the values that a pair shares. Null matches nothing."""
     time: str = Field(min_length=1)
-    """SQL (TIMESTAMP, or BIGINT in milliseconds): when a row happened. Null, or too far from 1970: quarantine."""
+    """SQL: when a row happened, TIMESTAMP, or BIGINT in milliseconds. Null, or too far from 1970, is quarantined."""
 
     @model_validator(mode="after")
     def _expressions_are_sql(self) -> WindowSide:
@@ -52,9 +52,9 @@ class WithinSpec(Frozen):
     """How far the times of a pair may lie apart; both ends belong to it."""
 
     before: SignedSpan = "0 seconds"
-    """How much earlier than the left row the right one may be; `-5 minutes`: must be so much later."""
+    """How much earlier the right row may be; with `-5 minutes` it must be so much later."""
     after: SignedSpan = "0 seconds"
-    """How much later; `-5 minutes`: must be so much earlier."""
+    """How much later; with `-5 minutes` it must be so much earlier."""
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> WithinSpec:
@@ -92,14 +92,14 @@ class WindowSpec(OverTables, JoinSpec):
     right: WindowSide
     """The right input."""
     within: WithinSpec
-    """Which rows with equal values of `on` are a pair: `left.time - before <= right.time <= left.time + after`."""
+    """Rows with equal `on` are a pair if `left.time - before <= right.time <= left.time + after`."""
     grace: Span = "0 seconds"
     """How much longer than its window a row waits for a match."""
     unmatched: Literal["when_closed", "at_once"] = "when_closed"
-    """When a row without a match stands alone: when the clock, the greatest time of all rows, has passed its window and
+    """A row without a match stands alone when the clock, the greatest time of all rows, has passed its window and
     `grace`; or at once."""
     retention: Span | None = None
-    """How far back events go, with `settings.fold_after_hours`; both sides must have events; default: all stay."""
+    """How far back events go, with `settings.fold_after_hours`; of events only; default: all stay."""
     settings: WindowSettings = Field(default_factory=WindowSettings)
     """Tuning."""
 
