@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     from fk_pipeline.blocks.story import PlaceOf, Story
 
 
-KEY_HELP = (
-    "of the left row, or of the group: 17, or a=1,b=2 where it has several columns; "
-    "in an outer join also right.17 for a right row; of a query by columns of its result, a=1,b=null for a null"
-)
+KEY_HELP = "17, or a=1,b=2; of an outer join also right.17; of a query: columns of the result, a=1,b=null"
 
 
 def explain(
@@ -25,12 +22,12 @@ def explain(
     key: Annotated[str, typer.Option(metavar="K", help=KEY_HELP)],
     protocol: Annotated[
         bool,
-        typer.Option("--protocol", help="also the messages and verdicts of the join, as the workflow table of KIP-213"),
+        typer.Option("--protocol", help="also messages and verdicts, as in KIP-213"),
     ] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """The story of one key: what its row is now, since when, why, and which landed lines it comes from."""
+    """The story of one key: its row, since when, why, and from which landed lines."""
     from fk_pipeline.pipeline import load
 
     opened = load(pipeline)
@@ -53,27 +50,25 @@ def impact(
             "--right-key",
             "--key",
             metavar="K",
-            help="of a right row: N14228, or a=1,b=2; of a query: of a row of an input",
+            help="of a right row, or of an input of a query: 17, or a=1,b=2",
         ),
     ] = None,
     side: Annotated[
         str | None,
-        typer.Option("--input", metavar="NAME", help="of a query: the input that changes, if it has several"),
+        typer.Option("--input", metavar="NAME", help="the query's input that changes, if it has several"),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--from", metavar="T", help="with as_of: since when the changed version holds")
+        str | None, typer.Option("--from", metavar="T", help="as_of: since when the changed version holds")
     ] = None,
-    changes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="a file as it would land on the right side, or in the input")
-    ] = None,
+    changes: Annotated[Path | None, typer.Option(metavar="FILE", help="a file as it would land there")] = None,
     limit: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="list at most so many right keys, those with most rows first; or rows"),
+        typer.Option(min=1, metavar="N", help="list so many right keys, most rows first; or rows"),
     ] = 20,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """How many result rows a change of the right side, or of an input of a query, would touch. Changes nothing."""
+    """How many result rows a change would touch. Changes nothing."""
     from fk_pipeline.pipeline import load
 
     report = load(pipeline).impact(right_key, changes, limit, since, say_by_spark, side)

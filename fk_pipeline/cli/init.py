@@ -21,41 +21,34 @@ if TYPE_CHECKING:
 
 
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="the folder; its name is that of the pipeline")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="the folder, whose name the pipeline gets")],
     from_sample: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[NAME=]FILE",
-            help="a change file or folder, or a Delta table, of a table; of a join, of the left side first; with "
-            "--query, of the table NAME in FROM",
+            help="a sample of a table, the left one first; with --query, of NAME in FROM",
         ),
     ] = None,
-    kind: Annotated[
-        Meant | None, typer.Option("--kind", help="what the samples are meant to become; default: what they tell")
-    ] = None,
-    query: Annotated[
-        str | None, typer.Option(metavar="QUERY", help="a SELECT to be kept up to date, or a file with it: FILE.sql")
-    ] = None,
+    kind: Annotated[Meant | None, typer.Option("--kind", help="what to make of them; default: inferred")] = None,
+    query: Annotated[str | None, typer.Option(metavar="QUERY", help="a SELECT, or FILE.sql with one")] = None,
     key: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=COLUMNS",
-            help="the columns that identify a row of a table, separated by commas; default: what its sample tells",
+            help="the key of a table, comma-separated; default: inferred",
         ),
     ] = None,
     clock: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=LENGTH", help="with --query, a table NAME in FROM that is a clock, with steps of `1 day`"
-        ),
+        typer.Option(metavar="NAME=LENGTH", help="with --query: NAME in FROM is a clock with steps of `1 day`"),
     ] = None,
     in_place: Annotated[
-        bool, typer.Option("--in-place", help="read the folders of the samples, instead of landing folders in DIR")
+        bool, typer.Option("--in-place", help="read the samples' folders, not landing folders")
     ] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Makes a pipeline folder: a commented pipeline file, landing folders, settings for Dagster, a README."""
+    """Makes a folder with a commented pipeline file, landing folders, Dagster's settings, a README."""
     ask = format_ is OutputFormat.TEXT and sys.stdin.isatty() and sys.stdout.isatty()
     samples, keys = from_sample or [], key or []
     if query is not None:

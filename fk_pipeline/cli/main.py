@@ -120,17 +120,15 @@ test.add_to(app)
 def plan(
     context: typer.Context,
     pipelines: Pipelines,
-    sql: Annotated[
-        bool, typer.Option("--sql", help="print the SQL of the blocks of a query in place of the plan")
-    ] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="print only the SQL of a query's blocks")] = False,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", help="print first what Kafka Streams would do of a windowed join: rules, operators"),
+        typer.Option("--verbose", help="also Kafka's rules and operators of a windowed join"),
     ] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """What a run would do: batches due per stage and why, files, estimated rows; does nothing itself."""
+    """What a run would do, and why: batches, files, estimated rows."""
     from fk_pipeline.cli.plan import as_json, print_plan, print_sql
     from fk_pipeline.pipeline import load
 
@@ -160,24 +158,24 @@ def plan(
 def verify(
     context: typer.Context,
     pipelines: Pipelines,
-    docs: Annotated[Path | None, typer.Option(metavar="DIR", help="write Data Docs there, an HTML report")] = None,
+    docs: Annotated[Path | None, typer.Option(metavar="DIR", help="write Data Docs (HTML) there")] = None,
     share: Annotated[
         float | None,
         typer.Option(
             min=0,
             max=1,
             metavar="SHARE",
-            help="of the left keys, by a hash: only these are joined anew; with --inputs also of the batches",
+            help="the share of left keys to join, with --inputs of batches",
         ),
     ] = None,
     inputs: Annotated[
-        bool, typer.Option("--inputs", help="also read the landing files anew, and compare them with the changelogs")
+        bool, typer.Option("--inputs", help="also compare the landing files with the changelogs")
     ] = False,
-    checks: Annotated[bool, typer.Option(help="also check every table with Great Expectations")] = True,
+    checks: Annotated[bool, typer.Option(help="also check every table")] = True,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Proves the result: both changelogs joined anew, compared row by row; and checks every table of the pipeline."""
+    """Proves the result row by row, and checks every table."""
     from fk_pipeline.cli.verify import as_json, print_checks, print_inputs
     from fk_pipeline.expectations.checking import CheckedStages
     from fk_pipeline.expectations.validation import import_early
@@ -218,7 +216,7 @@ def export(
     pipeline: PipelineFile,
     to: Annotated[
         Path,
-        typer.Option("--to", metavar="FILE", help="ends in .csv, .jsonl or .parquet, or in .delta for a Delta table"),
+        typer.Option("--to", metavar="FILE", help="ends in .csv, .jsonl, .parquet, or .delta for a Delta table"),
     ],
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
@@ -240,25 +238,23 @@ def show(
         str | None,
         typer.Argument(
             metavar="[TABLE]",
-            help="verdicts, quarantine, runs ..., or changes; default: the result",
+            help="verdicts, quarantine, runs, changes, ...; default: the result",
             autocompletion=completion.tables,
         ),
     ] = None,
     batch: Annotated[int | None, typer.Option(metavar="N", help="only rows of this batch")] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="of changes: from this time on, 2026-05-01 or 2026-05-01T13:00, in UTC"),
+        typer.Option(metavar="TIME", help="changes from 2026-05-01 or 2026-05-01T13:00 on, UTC"),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="with --since: only those before this time")] = None,
-    where: Annotated[str | None, typer.Option(metavar="SQL", help="only rows for which it is true")] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="at most this many rows")] = 20,
-    columns: Annotated[str | None, typer.Option(metavar="A,B", help="only these columns, in this order")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="with --since: before this")] = None,
+    where: Annotated[str | None, typer.Option(metavar="SQL", help="only rows on which it is true")] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="at most so many rows")] = 20,
+    columns: Annotated[str | None, typer.Option(metavar="A,B", help="these columns, in this order")] = None,
     order_by: Annotated[
-        str | None, typer.Option("--order-by", metavar="A,B", help="in the order of these columns, each may have DESC")
+        str | None, typer.Option("--order-by", metavar="A,B", help="sort by these, each may have DESC")
     ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="also our own columns: keys, hashes, batch; after yours")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="also our own columns: keys, hashes, batch")] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
@@ -296,13 +292,11 @@ status.add_to(app)
 def remove_batch(
     pipeline: PipelineFile,
     batch: Annotated[int, typer.Argument(metavar="N", min=0, max=MAX_BATCH, help="the batch")],
-    forget: Annotated[
-        bool, typer.Option("--forget", help="landing files of it are gone: its rows may be lost")
-    ] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="its landing files are gone: rows may be lost")] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Withdraws a batch on purpose; the next run takes it out of the result, 'run --batches N' brings it back."""
+    """Withdraws a batch: the next run takes it out of the result."""
     from fk_pipeline.pipeline import load
 
     notes: list[str] = []  # why it was not withdrawn
@@ -325,25 +319,23 @@ def rebuild(
     pipeline: PipelineFile,
     source: Annotated[
         str,
-        typer.Option(
-            "--from", metavar="SOURCE", help="what to read: changelog or landing", autocompletion=completion.sources
-        ),
+        typer.Option("--from", metavar="SOURCE", help="changelog or landing", autocompletion=completion.sources),
     ] = "changelog",
     stages: Annotated[
         str | None,
         typer.Option(
             metavar="STAGES",
-            help="only these and all after them; default: state and result, or what is needed",
+            help="these and all after them; default: state and result, or what is needed",
             autocompletion=completion.stages,
         ),
     ] = None,
     forget: Annotated[
-        bool, typer.Option("--forget", help="with history or retention: rows of closed times may lose what they saw")
+        bool, typer.Option("--forget", help="with history or retention: closed times may lose rows")
     ] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Makes state and result anew and swaps them in at once: to repair them, or after an edit of the pipeline file."""
+    """Makes state and result anew, and swaps them in at once."""
     from fk_pipeline.pipeline import load
 
     with Progress() as progress:
@@ -357,7 +349,7 @@ def rebuild(
 
 @app.command(epilog="Example: fk-pipeline compact pipeline.yaml", short_help="Folds old batches, packs files.")
 def compact(pipeline: PipelineFile, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False) -> None:
-    """Folds old batches to the last version per key, packs small files, removes those that nothing needs any more."""
+    """Folds old batches to the last version per key, packs small files, removes old ones."""
     from fk_pipeline.cli.compact import print_compaction
     from fk_pipeline.pipeline import load
 

@@ -98,7 +98,7 @@ Pipelines = Annotated[
     list[Path],
     typer.Argument(
         metavar="PIPELINE.yaml...",
-        help="pipeline files, or folders of them",
+        help="files or folders",
         autocompletion=completion.completed_files,
     ),
 ]

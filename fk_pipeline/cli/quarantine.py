@@ -24,27 +24,17 @@ RAW_SHOWN = 80
 def quarantine(
     pipeline: PipelineFile,
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="with --replay: an exported file with raw corrected")
+        Path | None, typer.Argument(metavar="[FILE]", help="with --replay: an exported file, corrected")
     ] = None,
-    batch: Annotated[
-        str | None, typer.Option(metavar="BATCHES", help="only of these batches, for example 7 or 3,9..12")
-    ] = None,
-    side: Annotated[
-        str | None, typer.Option(metavar="SIDE", help="only of this input; join: pairs that select fails on")
-    ] = None,
-    limit: Annotated[
-        int, typer.Option(min=1, metavar="N", help="list at most so many records, and so many reasons")
-    ] = 20,
-    export: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="write all records to a file that ends in .csv or .jsonl")
-    ] = None,
-    replay: Annotated[
-        bool, typer.Option("--replay", help="read them again: as they are now in the landing files, or as in FILE")
-    ] = False,
+    batch: Annotated[str | None, typer.Option(metavar="BATCHES", help="only of these: 7, or 3,9..12")] = None,
+    side: Annotated[str | None, typer.Option(metavar="SIDE", help="only of this input; `join`: pairs of rows")] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="list so many records and reasons")] = 20,
+    export: Annotated[Path | None, typer.Option(metavar="FILE", help="write all to this .csv or .jsonl")] = None,
+    replay: Annotated[bool, typer.Option("--replay", help="read them again, from the landing files or FILE")] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Lists the records that could not be used, exports them for correction, and has them read again."""
+    """Lists, exports and replays records that could not be used."""
     from fk_pipeline.pipeline import load
 
     if replay and export is not None:

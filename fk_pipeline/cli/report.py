@@ -25,14 +25,14 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="where to write the page; default: report.html beside the tables, of several pipelines here",
+            help="the page; default: report.html beside the tables, of several pipelines here",
         ),
     ] = None,
-    opens: Annotated[bool, typer.Option("--open", help="open the page in the browser")] = False,
+    opens: Annotated[bool, typer.Option("--open", help="open it in the browser")] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """One page: state, lineage, batches, seconds, checks, and the rows that changed last, each with its story."""
+    """One page: state, lineage, batches, checks, and why the rows that changed last are so."""
     from fk_pipeline.pipeline import load
     from fk_pipeline.report.document import document_of
     from fk_pipeline.report.files import NAME, place_of_report, write_page

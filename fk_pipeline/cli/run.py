@@ -27,9 +27,7 @@ def run(
     pipelines: Pipelines,
     batches: Annotated[
         str | None,
-        typer.Option(
-            metavar="BATCHES", help="exactly these, for example 3,7,9..12; A..B is one pass; default: all that is due"
-        ),
+        typer.Option(metavar="BATCHES", help="exactly these: 3,7,9..12; default: all that is due"),
     ] = None,
     stages: Annotated[
         str | None,
@@ -37,24 +35,22 @@ def run(
             metavar="STAGES", help="only these, comma-separated; default: all", autocompletion=completion.stages
         ),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="check every pass before what comes after it runs")] = False,
+    check: Annotated[bool, typer.Option("--check", help="check each pass before the next")] = False,
     waive: Annotated[
-        str | None, typer.Option(metavar="REASON", help="go on with batches that failed a check; it is recorded")
+        str | None, typer.Option(metavar="REASON", help="go on with batches that failed a check; recorded")
     ] = None,
-    adopt: Annotated[
-        bool, typer.Option("--adopt", help="take over tables whose landing files were in another place")
-    ] = False,
+    adopt: Annotated[bool, typer.Option("--adopt", help="take over tables whose landing files have moved")] = False,
     now: Annotated[
         str | None,
         typer.Option(
             metavar="TIME",
-            help="what the clock of a query shows, 2026-05-01 or 2026-05-01T13:00; default: the time it is",
+            help="what clocks show, 2026-05-01 or 2026-05-01T13:00; default: the real time",
         ),
     ] = None,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Discovers batches and runs the stages; of several pipelines those first whose results others read."""
+    """Discovers batches and runs the stages."""
     project = project_of_command(pipelines, inline=not (batches or stages))
     several, as_text = len(project.files) > 1, format_ is OutputFormat.TEXT
     if several and (batches or stages):

@@ -16,9 +16,7 @@ from fk_pipeline.errors import UsageError
 if TYPE_CHECKING:
     from fk_pipeline.servers.processes import Server
 
-Home = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Dagster's home; default: DAGSTER_HOME, else .dagster here")
-]
+Home = Annotated[Path | None, typer.Option(metavar="DIR", help="Dagster's home; default: DAGSTER_HOME, else .dagster")]
 
 
 def up(
@@ -31,16 +29,14 @@ def up(
         ),
     ] = None,
     home: Home = None,
-    port: Annotated[int, typer.Option(metavar="PORT", help="of the webserver, on 127.0.0.1")] = 3000,
-    spark_port: Annotated[int, typer.Option(metavar="PORT", help="of the Spark Connect server, on 127.0.0.1")] = 15002,
-    spark: Annotated[bool, typer.Option(help="one warm Spark for all runs; else each starts its own")] = True,
-    sensors: Annotated[
-        bool, typer.Option("--sensors", help="all sensors and schedules are on, but those switched off in the pages")
-    ] = False,
+    port: Annotated[int, typer.Option(metavar="PORT", help="of the webserver")] = 3000,
+    spark_port: Annotated[int, typer.Option(metavar="PORT", help="of the warm Spark")] = 15002,
+    spark: Annotated[bool, typer.Option(help="one warm Spark for all runs, or one per run")] = True,
+    sensors: Annotated[bool, typer.Option("--sensors", help="sensors and schedules are on by default")] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Starts Dagster's webserver and daemon and a warm Spark, recovers runs that died, and returns."""
+    """Starts Dagster's webserver and daemon and a warm Spark, and recovers dead runs."""
     from fk_pipeline.servers.up import Ports, home_of
     from fk_pipeline.servers.up import up as start
     from fk_pipeline.spec.project import named_pipelines
@@ -51,7 +47,7 @@ def up(
 
 
 def down(home: Home = None, format_: FormatOption = OutputFormat.TEXT, debug: Debug = False) -> None:
-    """Ends what 'up' has started, active runs included: they are tried again after the next 'up'."""
+    """Ends what 'up' has started, active runs included: the next 'up' tries them again."""
     from fk_pipeline.servers.recover import as_json
     from fk_pipeline.servers.up import down as stop
     from fk_pipeline.servers.up import home_of, sentence
@@ -77,18 +73,16 @@ def spark(
         list[Path] | None,
         typer.Argument(
             metavar="[PIPELINE.yaml]...",
-            help="with start: files or folders whose Spark settings it has; default: FK_PIPELINES, else none",
+            help="start: files or folders with its settings; default: FK_PIPELINES, else none",
             autocompletion=completion.completed_files,
         ),
     ] = None,
     home: Home = None,
-    spark_port: Annotated[
-        int, typer.Option(metavar="PORT", help="with start: of the Spark Connect server, on 127.0.0.1")
-    ] = 15002,
+    spark_port: Annotated[int, typer.Option(metavar="PORT", help="start: its port")] = 15002,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Starts or ends a warm Spark alone, which every command and 'up' find; or lists those of the user."""
+    """Starts, ends or lists a warm Spark, which every command and 'up' find."""
     from fk_pipeline.environment.warm_spark import warm_sparks
     from fk_pipeline.servers.up import home_of, served, start_spark, stop_spark
     from fk_pipeline.spec.project import named_pipelines
@@ -123,7 +117,7 @@ def dagster(
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Discovers what landed, and reports to Dagster what the ledgers have and it lacks, as sensors do. Runs nothing."""
+    """Reports to Dagster what landed and what ledgers have, as sensors do. Runs nothing."""
     from fk_pipeline.assets.reports import sync
     from fk_pipeline.pipeline import load
     from fk_pipeline.resources.names import source_keys
@@ -151,13 +145,13 @@ def _print(columns: list[str], rows: list[dict[str, Any]], format_: OutputFormat
 
 def recover(
     dead: Annotated[
-        list[str] | None, typer.Option("--dead", metavar="RUN_ID", help="a run of which you know it; may be repeated")
+        list[str] | None, typer.Option("--dead", metavar="RUN_ID", help="a run that you know is dead; repeatable")
     ] = None,
     home: Home = None,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Fails the runs whose worker died with the machine, each proved to be dead, so that Dagster tries them again."""
+    """Fails runs whose worker is provably dead, so that Dagster tries them again."""
     from fk_pipeline.environment.process import Life
     from fk_pipeline.servers.recover import as_json
     from fk_pipeline.servers.recover import recover as fail_dead

@@ -16,22 +16,20 @@ from fk_pipeline.console import OutputFormat, say
 def status(
     context: typer.Context,
     pipelines: Pipelines,
-    sizes: Annotated[
-        bool, typer.Option("--sizes", help="also the files and bytes of every table, and bytes that nothing needs")
-    ] = False,
+    sizes: Annotated[bool, typer.Option("--sizes", help="also files and bytes of every table")] = False,
     fail_on: Annotated[
         str | None,
         typer.Option(
             "--fail-on",
             metavar="WORDS",
-            help="exit 1 if one of these holds: due,quarantine,red,failed",
+            help="status 1 if one of due,quarantine,red,failed holds",
             autocompletion=completion.alarms,
         ),
     ] = None,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """What the result has, and per batch and stage what is done, due or failed. Starts no Spark."""
+    """What the result has, and what is done, due or failed. Starts no Spark."""
     from fk_pipeline.cli.alarm import alarms, words_of
     from fk_pipeline.cli.status_text import print_status
     from fk_pipeline.pipeline import load

@@ -26,17 +26,17 @@ def own_cases(
         typer.Option(metavar="FILE", help="a file of cases; default: NAME.tests.yaml beside NAME.yaml"),
     ] = None,
     select: Annotated[
-        str, typer.Option("-k", metavar="TEXT", help="only cases with this text in their name; default: all")
+        str, typer.Option("-k", metavar="TEXT", help="only cases with this in their name; default: all")
     ] = "",
     any_order: Annotated[
         bool,
-        typer.Option("--any-order", help="run each case again with its batches in up to two other orders"),
+        typer.Option("--any-order", help="also with batches in up to two other orders"),
     ] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="keep the folder of each case, and say where it is")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="keep and name the folder of each case")] = False,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Runs your cases of a pipeline: rows that are given, rows that the result must have. No table of yours is used."""
+    """Runs your cases, of rows given and rows expected, without your tables."""
     from fk_pipeline.pipeline import load
     from fk_pipeline.words import counted
 

@@ -40,7 +40,7 @@ def doctor(
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Checks Python, Java, Spark, the Delta JARs, versions, access, space and memory; a failed line carries its fix."""
+    """Checks Python, Java, Spark, JARs, versions, access, space, memory; a failed line has its fix."""
     from fk_pipeline.cli.doctor import check_pipeline
     from fk_pipeline.environment.doctor import check_environment
     from fk_pipeline.spec import load_spec
@@ -84,12 +84,12 @@ class RuleSet(StrEnum):
 
 def trace(
     cases: Annotated[list[Path], typer.Argument(metavar="CASE...", help="case files, or folders of them")],
-    engine: Annotated[Engine, typer.Option(help="the event-at-a-time reference, or the stages")] = Engine.REFERENCE,
+    engine: Annotated[Engine, typer.Option(help="the protocol event by event, or the stages")] = Engine.REFERENCE,
     rules: Annotated[RuleSet | None, typer.Option(help="of the reference; default: kafka")] = None,
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Runs recorded cases event by event: what was sent, answered and emitted."""
+    """Runs recorded cases event by event."""
     from fk_pipeline.cli.trace import by_reference, by_stages, print_workflow
     from fk_pipeline.trace.cases import load_cases
 
@@ -104,11 +104,11 @@ def trace(
 
 
 def demo(
-    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="a folder of yours")] = Path("fk-pipeline-demo"),
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="the folder")] = Path("fk-pipeline-demo"),
     format_: FormatOption = OutputFormat.TEXT,
     debug: Debug = False,
 ) -> None:
-    """Real flights joined to real planes, end to end, in a folder of yours; verified at the end."""
+    """Joins real flights to real planes, and verifies the result."""
     from fk_pipeline.demo.tour import run_demo
 
     result = run_demo(directory, quiet=format_ is OutputFormat.JSON)
