@@ -231,6 +231,9 @@ content, changes that a newer version had overtaken, and rows that were older th
 ADDED, WRITTEN, REMOVED = "added", "written", "removed"
 """Counts of rows of a block: with keys that it did not have, with other values, and those that are gone."""
 
+UNWRITTEN = "unwritten"
+"""Count of messages, at most so many, that what reads them computes itself (ADR 0062)."""
+
 QUARANTINED, HALF_QUARANTINED, UNMATCHED_QUARANTINED = "quarantined", "half-quarantined", "alone quarantined"
 QUARANTINING = (QUARANTINED, HALF_QUARANTINED, UNMATCHED_QUARANTINED)
 """Counts of a stage: the records that it wrote to the quarantine."""

@@ -72,11 +72,13 @@ class Messages:
         since: the entry of the ledger at which the first of the runs that wrote them was started; None if this is not
             known for all of them.
         versions: per run that wrote messages, the versions of the tables that it read.
+        unwritten: the batches whose messages are not written: what reads them computes them.
     """
 
     at_most: int
     since: int | None = None
     versions: tuple[Mapping[str, int], ...] = ()
+    unwritten: tuple[int, ...] = ()
 
 
 class History(Protocol):
@@ -95,8 +97,8 @@ class History(Protocol):
         """Whether the stage cannot have committed anything for any of the batches."""
         ...
 
-    def propagated(self, stage: str) -> int:
-        """Returns an upper bound of the rows of the state of a stage that the batches changed."""
+    def propagated(self, stage: str, batch: int | None = None) -> int:
+        """Returns an upper bound of the rows of the state of a stage that the batches, or one of them, changed."""
         ...
 
     def rows_read(self, stage: str) -> int:

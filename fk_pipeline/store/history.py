@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fk_pipeline.identity import APPLIED, INSERTED, BatchId
+from fk_pipeline.identity import APPLIED, INSERTED, UNWRITTEN, BatchId
 from fk_pipeline.stage_input import Counts, Messages
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.sizes import UNKNOWN
@@ -44,9 +44,12 @@ class RunHistory:
         """Returns whether a stage had none of the counts for the batches; false after a run that did not succeed."""
         return self.ledger.runs.never_did(stage, self.known, *counts)
 
-    def propagated(self, stage: str) -> int:
-        """Returns an upper bound of the state rows of a stage changed by the batches; `UNKNOWN` after a failed run."""
-        states = [self.ledger.state(stage, batch) for batch in self.known]
+    def propagated(self, stage: str, batch: int | None = None) -> int:
+        """Returns an upper bound of the state rows of a stage changed by the batches, or by one of them.
+
+        It is `UNKNOWN` after a failed run.
+        """
+        states = [self.ledger.state(stage, known) for known in (self.known if batch is None else [batch])]
         if any(state.attempts != state.successes for state in states):
             return UNKNOWN
         return sum(state.totals.get(name, 0) for state in states for name in (INSERTED, APPLIED))
@@ -121,7 +124,9 @@ class RunHistory:
         states = [self.ledger.state(stage, batch) for batch in self.known]
         wrote = tuple(dict(state.versions) for state in states if sum(state.counts.values()))
         number = sum(sum(state.counts.values()) for state in states)
-        return Messages(number, min((state.started for state in states), default=None), wrote)
+        since = min((state.started for state in states), default=None)
+        unwritten = (int(b) for b, state in zip(self.known, states, strict=True) if state.counts.get(UNWRITTEN))
+        return Messages(number, since, wrote, tuple(unwritten))
 
     def horizon(self, stage: str) -> str | None:
         """Returns how far back an input goes, given by its stage (`history`, `retention`); None: everything is kept."""

@@ -62,6 +62,8 @@ class Sizes:
         small_change: changed rows up to which a look-up of them is quicker in a table of any size.
         named_share: used in place of a stage's `full_share` if a commit names the keys of all rows and needs no MERGE.
         indexed_rows: rows of a state from which on it has an index, which finds its rows by another key.
+        unwritten_rows: messages above which they are computed with the rows that they are about, and not written, if
+            they are also a tenth of the rows of the state (ADR 0062).
 
     Files (ADR 0008):
 
@@ -107,6 +109,7 @@ class Sizes:
     small_change: int = 20_000
     named_share: float = 0.12
     indexed_rows: int = 500_000
+    unwritten_rows: int = 200_000
 
     deletion_vector_rows: int = 200_000
     mark_words: int = 1_000

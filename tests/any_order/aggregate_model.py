@@ -45,14 +45,14 @@ class AggregateModel(Model):
         self.written = 0
         """The version of the result."""
 
-    def run(self, stage: Stage, batch: int, content: Content) -> None:
+    def run(self, stage: Stage, batch: int, content: Content, _writes: bool = True) -> None:
         if stage is Stage.LEFT_CHANGELOG:
             super().run(stage, batch, content)
         else:
             for commit in self.commits(stage, batch, content):
                 commit()
 
-    def commits(self, stage: Stage, batch: int, content: Content) -> list[Callable[[], None]]:
+    def commits(self, stage: Stage, batch: int, content: Content, _writes: bool = True) -> list[Callable[[], None]]:
         if stage is Stage.LEFT_CHANGELOG:
             return super().commits(stage, batch, content)
         if stage is Stage.SUBSCRIPTION_STORE:

@@ -62,13 +62,13 @@ class AsOfModel(Model):
         self.truncated: set[int] = set()
         """The batches that have or ever had a truncate on the right, as far as runs have started with it."""
 
-    def run(self, stage: Stage, batch: int, content: Content) -> None:
+    def run(self, stage: Stage, batch: int, content: Content, writes: bool = True) -> None:
         self._note(stage, batch, content)
-        super().run(stage, batch, content)
+        super().run(stage, batch, content, writes)
 
-    def commits(self, stage: Stage, batch: int, content: Content) -> list[Callable[[], None]]:
+    def commits(self, stage: Stage, batch: int, content: Content, writes: bool = True) -> list[Callable[[], None]]:
         self._note(stage, batch, content)
-        return super().commits(stage, batch, content)
+        return super().commits(stage, batch, content, writes)
 
     def _note(self, stage: Stage, batch: int, content: Content) -> None:
         if stage is Stage.RIGHT_TABLE and any(key == EVERY_KEY for key, *_ in content[Side.RIGHT]):
@@ -141,7 +141,7 @@ class AsOfModel(Model):
         return min((at for at in later if at > since), default=ENDLESS)
 
     def _resolve(self, batch: int) -> None:
-        for key, left, *seen in self.responses.get(batch, ()):
+        for key, left, *seen in self._due(batch):
             row = self.states[Side.LEFT].get(key) or Row(None, None, None, 0, batch, seen_before=False)
             stale = self._version(left) != tuple(seen) and not self._lacks("the version that held is checked")
             if row.value != left or stale:

@@ -86,11 +86,10 @@ class HistoryModel(AsOfModel):
 
     def _resolve(self, batch: int) -> None:
         kept = self.responses.get(batch, [])
-        self.responses[batch] = [self._by_now(*one) for one in kept]
+        due = [self._by_now(*one) for one in self._due(batch)]
         if not self._lacks("closed times stay"):
-            self.responses[batch] = [
-                one for one in self.responses[batch] if one[2] != EXPIRED or not self._stands(*one[:2])
-            ]
+            due = [one for one in due if one[2] != EXPIRED or not self._stands(*one[:2])]
+        self.responses[batch] = due
         super()._resolve(batch)
         self.responses[batch] = kept
 

@@ -50,6 +50,7 @@ RULES = {
     "a changed right row is asked": "in an outer join, nobody asks whether a right row without subscribers is alone",
     "the old foreign key is asked": "a right row whose last left row refers to another now is not alone",
     "a refused right row is asked again": "a run replaces the records of its batch, and forgets a right row alone",
+    "unwritten responses are computed": "a stage that wrote none leaves nothing to resolve",
     "the result tells who is alone": "the store tells it, which may be ahead by a change that is taken back later",
 }
 """Per rule that can be left out, the consequence of leaving it out."""
@@ -151,8 +152,8 @@ class Model:
         self.inner, self.outer, self.without = join == "inner", join == "outer", without
         self.logs: dict[Side, Log] = {side: {} for side in SIDES}
         self.states: dict[Side, dict[str, Row]] = {side: {} for side in SIDES}
-        self.responses: dict[int, list[tuple[str, Any, str | None, Any]]] = {}
-        """Per batch: left key, its content, right key, its content."""
+        self.responses: dict[int, list[tuple[str, Any, Any, Any]] | None] = {}
+        """Per batch: left key, its content, right key, its content; None: they are not written."""
         self.result: dict[str, tuple[Any, Any, Any]] = {}
         """Per left key, the two contents that represent its hashes, and the selected values."""
         self.alone: dict[str, tuple[Any, Any]] = {}
@@ -166,7 +167,8 @@ class Model:
         self.dropped: dict[tuple[Side, str], float] = {}
         """Per side and key, the largest sequence of its dropped tombstones."""
 
-    def run(self, stage: Stage, batch: int, content: Content) -> None:
+    def run(self, stage: Stage, batch: int, content: Content, writes: bool = True) -> None:
+        """Runs a stage for a batch; if it does not write responses, they are computed when they are resolved."""
         if stage in SIDE_OF:
             self._bring(SIDE_OF[stage], batch, content[SIDE_OF[stage]])
         if stage is Stage.RIGHT_TABLE:
@@ -174,7 +176,7 @@ class Model:
         elif stage is Stage.SUBSCRIPTION_STORE:
             self._apply(Side.LEFT, batch)
         elif stage is Stage.RESPONSES:
-            self.responses[batch] = [*self._asked(batch), *self._told(batch)]
+            self.responses[batch] = self._answers_of(batch) if writes else None
         elif stage is Stage.RESOLVED_JOIN:
             self._resolve(batch)
 
@@ -184,10 +186,10 @@ class Model:
         vars(copy).update({name: _copied(value) for name, value in vars(self).items()})
         return copy
 
-    def commits(self, stage: Stage, batch: int, content: Content) -> list[Callable[[], None]]:
+    def commits(self, stage: Stage, batch: int, content: Content, writes: bool = True) -> list[Callable[[], None]]:
         """Returns the commits of a run that starts now, one per table, to be applied later."""
         after, side = self.copied(), SIDE_OF.get(stage, Side.LEFT)
-        after.run(stage, batch, content)
+        after.run(stage, batch, content, writes)
         self.read, self.generations = after.read, after.generations
         part = after.logs[side].get(batch)
         rows = {k: row for k, row in after.states[side].items() if self.states[side].get(k) != row}
@@ -317,6 +319,17 @@ class Model:
         row = self.states[Side.RIGHT].get(key or "")
         return row.value if row is not None else None
 
+    def _answers_of(self, batch: int) -> list[tuple[str, Any, Any, Any]]:
+        """Returns the responses of a batch, by the states as they are."""
+        return [*self._asked(batch), *self._told(batch)]
+
+    def _due(self, batch: int) -> list[tuple[str, Any, Any, Any]]:
+        """Returns the responses that a run resolves: those that are written, else computed."""
+        stored = self.responses.get(batch, [])
+        if stored is None:
+            stored = [] if self._lacks("unwritten responses are computed") else self._answers_of(batch)
+        return stored
+
     def _asked(self, batch: int) -> Iterable[tuple[str, Any, str | None, Any]]:
         for key, row in self.states[Side.LEFT].items():
             if row.applied_in == batch:
@@ -337,7 +350,7 @@ class Model:
         self.quarantine[batch] = set()
         if not self._lacks("a changed right row is asked"):
             asked |= {key for key, row in self.states[Side.RIGHT].items() if row.applied_in == batch}
-        for key, left, right_key, right in self.responses.get(batch, ()):
+        for key, left, right_key, right in self._due(batch):
             asked.add(right_key)
             if key in self.result and not self._lacks("the old foreign key is asked"):
                 asked.add(self.result[key][0][0])
@@ -453,6 +466,7 @@ class Schedule:
 
     def __init__(self, seed: int, *, join: Join, without: str | None = None) -> None:
         self.random, self.clock, self.join = Random(seed), 0, join
+        self.writing = Random(seed)
         self.model = self._model(without)
         self.declared, self.folds = False, 0
         self.contents = {n: self._content(n) for n in self.random.sample(range(9), self.random.randint(2, 6))}
@@ -566,7 +580,7 @@ class Schedule:
                 self._run(stage, n)
             else:  # a run whose output equals what was there, so nothing downstream becomes due
                 self.runs.append((stage, n))
-                self.model.run(stage, n, self._seen(self.contents[n]))
+                self.model.run(stage, n, self._seen(self.contents[n]), self._writes())
 
     def _run_due(self) -> None:
         ready = [(s, n) for s, n in self.due if not any((up, n) in self.due for up in UPSTREAM[s])]
@@ -580,7 +594,7 @@ class Schedule:
 
     def _pause(self, stage: Stage, n: int) -> None:
         """Starts a run that falls asleep before one of its commits; to all other runs it looks killed."""
-        commits = self.model.commits(stage, n, self._seen(self.contents[n]))
+        commits = self.model.commits(stage, n, self._seen(self.contents[n]), self._writes())
         self.runs.append((stage, n))
         awake = self.random.randrange(len(commits))
         for commit in commits[:awake]:
@@ -607,10 +621,14 @@ class Schedule:
     def _lacks(self, rule: str) -> bool:
         return self.model.without == rule
 
+    def _writes(self) -> bool:
+        """Returns whether the next run of a stage writes its responses."""
+        return self.writing.random() < 0.6
+
     def _run(self, stage: Stage, n: int) -> None:
         """Runs a stage for a batch, and makes the stages that read its output due for the batch."""
         self.runs.append((stage, n))
-        self.model.run(stage, n, self._seen(self.contents[n]))
+        self.model.run(stage, n, self._seen(self.contents[n]), self._writes())
         self.due |= {(after, n) for after in Stage if stage in UPSTREAM[after]}
 
 

@@ -29,6 +29,7 @@ WAYS = {
     "by the driver": MEASURED,
     "by keys on Spark": Sizes(small_rows=-1, rewritten_rows=-1, indexed_rows=1, driver_keys=-1, scanned_bytes=-1),
     "whole tables": Sizes(driver_rows=-1, driver_keys=-1, sent_bytes=-1000, small_bytes=-1, broadcast_bytes=-1),
+    "responses computed with the result": Sizes(driver_rows=-1, sent_bytes=-1000, small_bytes=-1, unwritten_rows=-1),
     "with deletion vectors": Sizes(rewritten_rows=-1, indexed_rows=1),
 }
 """Sizes with which few rows are read and written in another physical way."""

@@ -97,7 +97,7 @@ class WindowModel(Model):
             self.logs[Side.RIGHT], self.states[Side.RIGHT] = self.logs[Side.LEFT], self.states[Side.LEFT]
             self.versions[Side.RIGHT] = self.versions[Side.LEFT]
 
-    def run(self, stage: Stage, batch: int, content: Content) -> None:
+    def run(self, stage: Stage, batch: int, content: Content, _writes: bool = True) -> None:
         if stage is Stage.RESOLVED_JOIN:
             for commit in self._refreshed(batch):
                 commit()
@@ -105,7 +105,7 @@ class WindowModel(Model):
             super().run(stage, batch, content)
             self._add_version(stage)
 
-    def commits(self, stage: Stage, batch: int, content: Content) -> list[Callable[[], None]]:
+    def commits(self, stage: Stage, batch: int, content: Content, _writes: bool = True) -> list[Callable[[], None]]:
         if stage is Stage.RESOLVED_JOIN:
             return self._refreshed(batch)
         if stage is not Stage.LEFT_CHANGELOG and not self._makes_a_table(stage):

@@ -47,6 +47,9 @@ BY_THE_DRIVER = replace(LARGE_TABLES, driver_rows=-1, listed_keys=1, sorted_rows
 MANY = Sizes(driver_rows=-1, driver_keys=-1, sent_bytes=-1000, small_bytes=-1, broadcast_bytes=-1)
 """Tables are joined whole, and rows merged."""
 
+UNWRITTEN = replace(MANY, unwritten_rows=-1)
+"""Responses are computed with the result (ADR 0062)."""
+
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -92,6 +95,7 @@ def way(sizes: Sizes, join: str, *, strategy: str = "auto") -> Any:
         *[way(MANY, join, strategy="full") for join in ("inner", "left")],
         *[way(THROUGH_DELTA, join) for join in ("inner", "left")],
         *[way(MANY, join) for join in ("inner", "left")],
+        *[way(UNWRITTEN, join) for join in ("inner", "left")],
     ],
 )
 def test_the_join_is_right_on_every_way(

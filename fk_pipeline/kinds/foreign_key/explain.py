@@ -27,6 +27,7 @@ from fk_pipeline.kinds.foreign_key.story import (
     Version,
     wrong_conclusion,
 )
+from fk_pipeline.kinds.foreign_key.unwritten import unwritten_batches
 from fk_pipeline.kinds.foreign_key.verdicts import decided_batches
 from fk_pipeline.spec.keys import parse_key, shown
 from fk_pipeline.store import schemas as s
@@ -116,6 +117,7 @@ class _Explained:
             expected=expected,
             due=due,
             folded_to=max(self.ledger.folds.on_all_sides, default=None),
+            unwritten=unwritten_batches(self.ledger, self.ledger.batches),
             conclusion=self._conclusion(result, expected, bool(due)),
             sees=self._seen_by(next((v for v in self.left if v.current and not v.deleted), None)),
         )

@@ -6,7 +6,17 @@ from enum import StrEnum
 from typing import Any
 
 from fk_pipeline.contract import Input, Kind, Removals, Role, StageDef, TableDef, loaded
-from fk_pipeline.identity import APPLIED, EXPIRED, HALF_QUARANTINED, INSERTED, LATE, QUARANTINED, SILENT, Side
+from fk_pipeline.identity import (
+    APPLIED,
+    EXPIRED,
+    HALF_QUARANTINED,
+    INSERTED,
+    LATE,
+    QUARANTINED,
+    SILENT,
+    UNWRITTEN,
+    Side,
+)
 from fk_pipeline.proof import Proof
 
 
@@ -62,7 +72,7 @@ that leaves the hash equal is silent.
 _RESPONSES = """\
 The responses that are due to a batch: to each subscription that asks for one, and to every subscriber of a right row
 that changed. Only keys and both hashes, no payload. **One response per change**: only a left key never seen before may
-stay without one.
+stay without one. Where a batch concerns most rows, its responses are not written: `resolved_join` computes them.
 """
 _RESOLVED_JOIN = """\
 The join. A response is applied only if **both of its hashes are still current**; whatever made it stale has queued its
@@ -172,7 +182,7 @@ FOREIGN_KEY = Kind(
             description=_RESPONSES,
             upstream=(Stage.SUBSCRIPTION_STORE, Stage.RIGHT_TABLE),
             reads=("subscription_store", "right_table"),
-            counts={"responses": ("left-driven", "right-driven")},
+            counts={"responses": ("left-driven", "right-driven"), "unwritten": (UNWRITTEN,)},
             looks_up_in="subscription_store",
             index="subscribers",
             full_share=_STATE_SHARE,

@@ -216,8 +216,9 @@ def _pending_left(tables: Mapping[str, DataFrame], due: Mapping[str, Iterable[in
         store.where(F.col(s.OWNER).isin(left)).select(*map(quote, pks)),
         subscribers(tables["right_changelog"].where(F.col(s.BATCH).isin(right))),
         subscribers(tables["right_table"].where(F.col(s.OWNER).isin(right))),
-        store.where(F.col(s.APPLIED_IN).isin(responses)).select(*map(quote, pks)),
-        subscribers(tables["right_table"].where(F.col(s.APPLIED_IN).isin(responses))),
+        # Responses that are due to be resolved may be unwritten: they concern the same rows as those that are due.
+        store.where(F.col(s.APPLIED_IN).isin([*responses, *resolve])).select(*map(quote, pks)),
+        subscribers(tables["right_table"].where(F.col(s.APPLIED_IN).isin([*responses, *resolve]))),
         tables["responses"].where(F.col(s.BATCH).isin(resolve)).select(*map(quote, pks)),
         store.select(*map(quote, pks)).crossJoin(truncated("left_changelog", spec.left, left)),
         store.select(*map(quote, pks)).crossJoin(truncated("right_changelog", spec.right, right)),

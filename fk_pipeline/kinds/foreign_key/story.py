@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fk_pipeline.blocks.left_out import DOES_NOT_PASS
@@ -157,6 +157,7 @@ class LeftStory(JoinStory):
         conclusion: the reason why the row is in the result, or is not.
         sees: the version of the right row that the current left row refers to, maybe a deletion; None if there is none.
             It is one of `right`, and not in the JSON.
+        unwritten: the batches whose responses were computed with the result, and not written.
     """
 
     key: JsonRow
@@ -173,6 +174,7 @@ class LeftStory(JoinStory):
     folded_to: int | None
     conclusion: str
     sees: Version | None = None
+    unwritten: list[int] = field(default_factory=list)
 
     @property
     def heading(self) -> str:
@@ -207,8 +209,12 @@ class LeftStory(JoinStory):
 
     @property
     def protocol(self) -> list[str]:
-        """What the subscription store has of the key."""
-        return [f"Subscription: {_subscribed(self.subscription)}"]
+        """What the subscription store has of the key, and of which batches no response to it is stored."""
+        lines = [f"Subscription: {_subscribed(self.subscription)}"]
+        if self.unwritten:
+            batches = ", ".join(map(str, self.unwritten))
+            lines.append(f"Computed with the result, and not written: the responses of batch {batches}")
+        return lines
 
 
 def wrong_conclusion(what: str, why: str, spec: ForeignKeySpec) -> str:

@@ -9,6 +9,7 @@ from fk_pipeline.identity import Side
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.rights import USUAL, Ends, truncates_in
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
+from fk_pipeline.kinds.foreign_key.unwritten import unwritten_batches
 from fk_pipeline.rules.check_reader import CheckReader
 from fk_pipeline.spec import quote
 from fk_pipeline.stage_input import RowSet
@@ -19,6 +20,11 @@ from fk_pipeline.store.reader import ABSENT
 def pks_of(spec: ForeignKeySpec) -> dict[str, str]:
     """Returns the columns of the left key in the state tables: each name maps to itself."""
     return {name: name for name in k.pk_names(spec)}
+
+
+def unwritten_of(reader: CheckReader) -> list[int]:
+    """Returns the batches of the check whose responses are not written: checks of the result then look at all rows."""
+    return unwritten_batches(reader.ledger, reader.known)
 
 
 def ends_of(reader: CheckReader) -> Ends:

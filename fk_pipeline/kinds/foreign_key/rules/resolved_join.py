@@ -14,7 +14,7 @@ from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import ALL_VERDICTS, REFUSED, Stage
 from fk_pipeline.kinds.foreign_key.resolved_join import IMPLIED, with_result_key
 from fk_pipeline.kinds.foreign_key.rights import answer_columns
-from fk_pipeline.kinds.foreign_key.rules.reading import ends_of, pks_of, versions_of
+from fk_pipeline.kinds.foreign_key.rules.reading import ends_of, pks_of, unwritten_of, versions_of
 from fk_pipeline.kinds.foreign_key.rules.responses import beside_right, excused_keys, pair_of, response_key
 from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
 from fk_pipeline.kinds.foreign_key.rules.unmatched_rights import unmatched_view
@@ -96,6 +96,8 @@ def _result_rows(reader: CheckReader) -> DataFrame:
 
 def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Returns result, store and right rows of the keys with a response or a change in a batch."""
+    if unwritten_of(reader):
+        return reader.whole(k.RESOLVED_JOIN), reader.whole(k.SUBSCRIPTION_STORE), reader.whole(k.RIGHT_TABLE)
     pks, fks = pks_of(reader.spec), list(k.right_keys(reader.spec).values())
     times = [name for name, _ in k.time_columns(reader.spec, k.AS_OF)]
     places, names = {k.RESPONSES: s.BATCH, k.RESOLVED_JOIN: s.BATCH}, [*pks, *fks]
@@ -200,7 +202,8 @@ def _verdicts(reader: CheckReader) -> View:
     columns = [quote(name) for name in about]
     none = F.lit(None).cast("string").alias(k.VERDICT)
     known = ", ".join(f"'{verdict}'" for verdict in ALL_VERDICTS)
-    retained = f"NOT {ranges_sql(s.BATCH, reader.folded, reader.ledger.batches)}"
+    unwritten = unwritten_of(reader)
+    retained = f"NOT {ranges_sql(s.BATCH, reader.folded.union(unwritten), reader.ledger.batches)}"
     responses = reader.of_batches(k.RESPONSES, s.BATCH).where(retained).select(*columns, none)
     verdicts = (
         reader.of_batches(k.VERDICTS, s.BATCH)
@@ -229,7 +232,10 @@ def _verdicts(reader: CheckReader) -> View:
     )
     answered = ledger_counts(name, reader, *ALL_VERDICTS)
     answered = replace(
-        answered, number="SUM(_fk_responses)", what="responses", open=answered.open.union(reader.due[Stage.RESPONSES])
+        answered,
+        number="SUM(_fk_responses)",
+        what="responses",
+        open=answered.open.union(reader.due[Stage.RESPONSES], unwritten),
     )
     implied = ", ".join(f"'{verdict}'" for verdict in IMPLIED)
     number = f"SUM(_fk_verdicts) FILTER (WHERE {k.VERDICT} NOT IN ({implied}))"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import reduce
 
@@ -31,6 +31,7 @@ from fk_pipeline.kinds.foreign_key.rules.reading import (
     ends_of,
     pks_of,
     subscribers_of,
+    unwritten_of,
     versions_of,
 )
 from fk_pipeline.kinds.foreign_key.rules.subscription_store import source_key
@@ -89,7 +90,7 @@ def beside_right(rows: DataFrame, rights: DataFrame, spec: ForeignKeySpec, ends:
 def responses_views(reader: CheckReader, _: Evaluator) -> list[View]:
     """Returns the views of the responses: by themselves, against the counts of the ledger, and against their causes."""
     stored = reader.of_batches(k.RESPONSES, s.BATCH)
-    counted = ledger_counts("rows_are_those_counted", reader)
+    counted = ledger_counts("rows_are_those_counted", reader, "left-driven", "right-driven")
     if reader.batches is None:
         return [_single(stored, reader.spec, counted), _pairs(reader)]
     groups = _snapshots(reader)
@@ -111,14 +112,17 @@ def _single(stored: DataFrame, spec: ForeignKeySpec, counted: Counted) -> View:
 
 
 def _pairs(reader: CheckReader) -> View:
-    """View with one row per left key ever seen: its current row and the current right row that it refers to."""
-    spec = reader.spec
+    """View with one row per left key ever seen: its current row and the current right row that it refers to.
+
+    Batches whose responses are removed, or were not written, have none.
+    """
+    spec, none = reader.spec, reader.folded.union(unwritten_of(reader))
     pks = [n for n, _ in k.pk_columns(spec)]
     store = reader.whole(k.SUBSCRIPTION_STORE).select(
         *map(quote, [*pks, *k.subscribed(spec)]), F.col(s.HASH).alias(s.LEFT_HASH), k.INSTRUCTION, s.APPLIED_IN
     )
     sent = reader.whole(k.RESPONSES).select(*map(quote, pks), s.LEFT_HASH, s.RIGHT_HASH).distinct()
-    store = marked(store, "_fk_reached", _reached_by_folded(store, reader), nullable=False)
+    store = marked(store, "_fk_reached", _reached_by(none, store, reader), nullable=False)
     pairs = beside_right(store, reader.whole(k.RIGHT_TABLE), spec, ends_of(reader))
     pairs = pairs.withColumnRenamed("_fk_right", s.RIGHT_HASH)
     same = [pairs[quote(pk)] == sent[quote(pk)] for pk in pks]
@@ -130,35 +134,32 @@ def _pairs(reader: CheckReader) -> View:
         "_fk_reached",
         F.lit(True).alias(ROW),
     )
-    folded = " OR ".join(
-        ranges_sql(name, reader.folded, reader.ledger.batches) for name in (s.APPLIED_IN, "_fk_changed_in")
-    )
+    without = " OR ".join(ranges_sql(name, none, reader.ledger.batches) for name in (s.APPLIED_IN, "_fk_changed_in"))
     asks = (
         f"{k.INSTRUCTION} IS NOT NULL AND "
         f"({k.INSTRUCTION} <> '{PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE}' OR {s.RIGHT_HASH} IS NOT NULL)"
     )
     rule = Rule(
         "every_current_pair_has_a_response",
-        f"{asks} AND _fk_said IS NULL AND NOT ({folded} OR _fk_reached OR {is_closed(s.RIGHT_HASH)})",
+        f"{asks} AND _fk_said IS NULL AND NOT ({without} OR _fk_reached OR {is_closed(s.RIGHT_HASH)})",
         "'no response'",
         pair_of(s.LEFT_HASH, s.RIGHT_HASH),
     )
     return View(rows, source_key(spec), s.APPLIED_IN, (rule,), excused_keys(reader))
 
 
-def _reached_by_folded(store: DataFrame, reader: CheckReader) -> list[DataFrame]:
-    """Returns the left keys to which a change in a folded batch may have given another version, or another end of it.
+def _reached_by(batches: Collection[int], store: DataFrame, reader: CheckReader) -> list[DataFrame]:
+    """Returns the left keys to which a change in some batches may have given another version, or another end of it.
 
-    The response about that version was of the folded batch, and is removed. No frame without `as_of`, or if nothing was
-    folded.
+    No frame without `as_of`, or without batches.
     """
-    spec, folded = reader.spec, sorted(reader.folded)
-    if spec.as_of is None or not folded:
+    spec = reader.spec
+    if spec.as_of is None or not batches:
         return []
     ends = ends_of(reader)
-    ends = replace(ends, changed=[batch for batch in ends.changed if batch in reader.folded])
-    times = reached(reader.whole(k.RIGHT_TABLE), spec, BatchRange.of(folded[0], folded[-1]), ends)
-    subscriptions = meeting(store, times, spec).where(ranges_sql(s.BATCH, reader.folded, reader.ledger.batches))
+    ends = replace(ends, changed=[batch for batch in ends.changed if batch in batches])
+    times = reached(reader.whole(k.RIGHT_TABLE), spec, BatchRange.of(min(batches), max(batches)), ends)
+    subscriptions = meeting(store, times, spec).where(ranges_sql(s.BATCH, batches, reader.ledger.batches))
     return [subscriptions.select(*map(quote, k.pk_names(spec))).distinct()]
 
 
@@ -166,11 +167,11 @@ def _snapshots(reader: CheckReader) -> dict[tuple[tuple[tuple[str, int], ...], s
     """Returns the batches, grouped by what their responses were made from: versions of tables, and the horizon.
 
     Batches that ran together read the same versions. A batch that was rebuilt, or had nothing to read, has no versions
-    and is left out. So is a batch that was folded: its responses are removed.
+    and is left out. So are batches whose responses were removed, as they are folded, or not written.
     """
     groups: dict[tuple[tuple[tuple[str, int], ...], str | None], list[int]] = {}
-    folded = reader.folded
-    for batch in (b for b in reader.known if b not in folded):
+    none = reader.folded.union(unwritten_of(reader))
+    for batch in (b for b in reader.known if b not in none):
         state = reader.ledger.state(Stage.RESPONSES, batch)
         read, horizon = state.versions, reader.ledger.folds.horizon(Stage.RIGHT_TABLE, state.started)
         # The truncates that the run knew are in the changelog as it read it; it reads none if there was none.

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.identity import OF_PAIRS
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.rights import as_fks, right_row
-from fk_pipeline.kinds.foreign_key.rules.reading import pks_of
+from fk_pipeline.kinds.foreign_key.rules.reading import pks_of, unwritten_of
 from fk_pipeline.kinds.foreign_key.rules.responses import excused_keys
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.unmatched_rights import matched_keys, no_left_row
@@ -58,7 +58,8 @@ def _rows(reader: CheckReader) -> DataFrame:
     """
     spec = reader.spec
     fks, alones = k.fk_names(spec), [name for name, _ in k.unmatched_columns(spec)]
-    stored, rights, matched = _whole(reader) if reader.batches is None or reader.small else _of_the_batches(reader)
+    all_rows = reader.batches is None or reader.small or unwritten_of(reader)
+    stored, rights, matched = _whole(reader) if all_rows else _of_the_batches(reader)
     own = " AND ".join(f"{quote(fk)} <=> {quote(key)}" for fk, key in zip(fks, alones, strict=False)) or "TRUE"
     result = with_copies(stored, list(map(quote, alones or fks))).select(
         *map(quote, fks), ROW, COPIES, s.RIGHT_HASH, s.BATCH, F.expr(own).alias(_OWN_KEY)

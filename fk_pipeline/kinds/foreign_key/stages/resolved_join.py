@@ -2,12 +2,14 @@
 
 resolved_join = resolved_join ▷ current + (current ⋈ left_changelog ⟕ right_table)
 
-where `current` is the rows of responses[n] whose hashes are those of the current rows of both sides.
+where `current` is the rows of responses[n] whose hashes are those of the current rows of both sides. Responses that
+their stage has not written are computed here, by the same formula, from both states as they are now (ADR 0062).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import DataFrame
@@ -16,11 +18,12 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import with_content
 from fk_pipeline.blocks.outputs import FAILED, quarantined_pairs
 from fk_pipeline.effects import Effect, Reject, ReplaceBatches, Report
-from fk_pipeline.identity import APPLIED, INSERTED, UNMATCHED_QUARANTINED, Side
+from fk_pipeline.identity import APPLIED, INSERTED, UNMATCHED_QUARANTINED, UNWRITTEN, Side
 from fk_pipeline.kinds.foreign_key import resolved_join as resolver
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key import unmatched_rights
 from fk_pipeline.kinds.foreign_key.kind import NO_LONGER_UNMATCHED, REFUSED, RIGHT_UNMATCHED, Stage
+from fk_pipeline.kinds.foreign_key.responses import responses as due_responses
 from fk_pipeline.kinds.foreign_key.rights import answering, validity
 from fk_pipeline.kinds.foreign_key.spec import ForeignKeySpec
 from fk_pipeline.kinds.foreign_key.stages.reading import UPSTREAM, ends_of, never_rewritten, unchanged_since
@@ -42,21 +45,59 @@ def resolved_join(read: Reader) -> list[Effect]:
     """Returns the effects that write the verdicts on the due responses, and the rows of the result that they change."""
     history = read.history
     nothing_unmatched = not read.spec.outer or history.never_did(Stage.RIGHT_TABLE, INSERTED, APPLIED)
-    if history.first_time and nothing_unmatched and history.never_did(Stage.RESPONSES, "left-driven", "right-driven"):
+    counted = "left-driven", "right-driven", UNWRITTEN
+    if history.first_time and nothing_unmatched and history.never_did(Stage.RESPONSES, *counted):
         return []
     # The ledger's numbers are read before the responses: later the ledger may describe other responses.
     messages = history.messages(Stage.RESPONSES)
-    due = read.of_batches(k.RESPONSES, s.BATCH)
-    if read.limits.lookup_limit(messages.at_most, k.RESOLVED_JOIN) >= messages.at_most or read.evaluator.isolating:
-        return _resolve_by_keys(read, due, messages)
-    return _resolve_whole(read, due, messages)
+    due = _due(read, messages)
+    if read.limits.lookup_limit(due.at_most, k.RESOLVED_JOIN) >= due.at_most or read.evaluator.isolating:
+        return _resolve_by_keys(read, due)
+    return _resolve_whole(read, due)
 
 
-def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[Effect]:
+@dataclass(frozen=True)
+class _Due:
+    """The responses that are due.
+
+    Attributes:
+        rows: the responses.
+        at_most: an upper bound of their number.
+        once: whether there is surely one per left key.
+        computed: whether all are computed by this run, from the states as it reads them.
+        messages: the ledger's knowledge of them.
+    """
+
+    rows: DataFrame
+    at_most: int
+    once: bool
+    computed: bool
+    messages: Messages
+
+    def is_current(self, read: Reader) -> bool:
+        """Returns whether both states are known to be those that the responses were computed from."""
+        return self.computed or unchanged_since(read, self.messages, UPSTREAM, _TABLES)
+
+
+def _due(read: Reader, messages: Messages) -> _Due:
+    """Returns the responses that are due: those that are written, and those that are not, computed (ADR 0062)."""
+    stored, unwritten = read.of_batches(k.RESPONSES, s.BATCH), messages.unwritten
+    if not unwritten:
+        return _Due(stored, messages.at_most, False, False, messages)
+    states = read.read(k.SUBSCRIPTION_STORE), read.read(k.RIGHT_TABLE)
+    computed = due_responses(*states, read.spec, read.batches, ends_of(read))
+    if len(unwritten) == len(read.history.known):
+        return _Due(computed, messages.at_most, read.batches.is_single, True, messages)
+    among = f"{s.BATCH} IN ({', '.join(map(str, unwritten))})"
+    rows = stored.where(f"NOT {among}").unionByName(computed.where(among))
+    return _Due(rows, messages.at_most, False, False, messages)
+
+
+def _resolve_by_keys(read: Reader, due: _Due) -> list[Effect]:
     """Decides few responses, or any number with row-error isolation, with the rows of both sides read by their keys."""
-    spec, at_most = read.spec, messages.at_most
-    responses_due = read.frames.cached(due, at_most)
-    unchanged = unchanged_since(read, messages, UPSTREAM, _TABLES)
+    spec, at_most = read.spec, due.at_most
+    responses_due = read.frames.cached(due.rows, at_most)
+    unchanged = due.is_current(read)
     pks, result_fk = {name: name for name in k.pk_names(spec)}, k.stands_by(spec)
     # The store is opened before the changelog, which then has every row that the store points to.
     store = None if unchanged else read.with_keys(k.SUBSCRIPTION_STORE, responses_due, pks, needed=[s.HASH, s.OWNER])
@@ -80,7 +121,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
         chosen = resolver.rows_to_write(verdicts.frame, spec, once=True)
         keys, unique, rows = (
             unmatched_rights.result_key(chosen, spec),
-            _once(read, counts, at_most),
+            _once(read, counts, due),
             resolver.rows_changed(chosen, spec),
         )
         planned = read.frames.planned(rows, writing, cached=verdicts.cached, keys=keys, unique=unique)
@@ -94,7 +135,7 @@ def _resolve_by_keys(read: Reader, due: DataFrame, messages: Messages) -> list[E
     effects: list[Effect] = []
     changed: RowSet | None = None
     if writing:
-        chosen = resolver.rows_to_write(verdicts.frame, spec, _once(read, counts, at_most))
+        chosen = resolver.rows_to_write(verdicts.frame, spec, _once(read, counts, due))
         changed = read.frames.cached(resolver.rows_changed(chosen, spec, read.evaluator), _rows_of(spec) * writing)
     if read.evaluator.isolating and changed is not None:
         verdicts = read.frames.cached(resolver.refused_pairs(verdicts.frame, changed.frame, spec), at_most)
@@ -148,29 +189,29 @@ def _refused(
     return Reject(reduce(DataFrame.unionByName, rows) if rows else None, number, "join")
 
 
-def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Effect]:
+def _resolve_whole(read: Reader, due: _Due) -> list[Effect]:
     """Decides responses on Spark by joins of whole tables.
 
     If an expression fails on a row, the stage starts again with row-error isolation and then replaces these verdicts.
     """
-    spec, at_most, right = read.spec, messages.at_most, read.read(k.RIGHT_TABLE)
+    spec, at_most, right = read.spec, due.at_most, read.read(k.RIGHT_TABLE)
     ends = ends_of(read)
     right = answering(right, spec, ends)
-    unchanged = unchanged_since(read, messages, UPSTREAM, _TABLES)
+    unchanged = due.is_current(read)
     readable = never_rewritten(read, Stage.LEFT_CHANGELOG, k.LEFT_CHANGELOG)
     closed = ends.horizon is not None
     first = unchanged and readable and not closed and _is_first_result(read)
     log = read.read(k.LEFT_CHANGELOG)
     decided = resolver.decide(
-        due,
+        due.rows,
         None if unchanged else read.read(k.SUBSCRIPTION_STORE),
         None if unchanged and not closed else right,
         None if readable else with_content(log, spec, Side.LEFT),
         read.read(k.RESOLVED_JOIN),
         spec,
     )
-    # Where no join is needed, deciding again costs less than caching the decisions.
-    joins = not (unchanged and readable) or bool(read.about(k.RESOLVED_JOIN).rows)
+    # Where no join is needed, or only to count, deciding again costs less than caching the decisions.
+    joins = not (unchanged and readable) or bool(read.about(k.RESOLVED_JOIN).rows) or (due.computed and not first)
     verdicts = read.frames.cached(decided, at_most) if joins else read.frames.planned(decided, at_most)
     counts, writing = _tally(verdicts, spec)
     unmatched = unmatched_rights.of_all(read, verdicts.frame, right) if spec.outer else None
@@ -181,7 +222,7 @@ def _resolve_whole(read: Reader, due: DataFrame, messages: Messages) -> list[Eff
     effects.append(_stored_verdicts(verdicts, counts))
     if not writing:
         return [*effects, *unmatched_rights.written(read, None, unmatched, _total(unmatched_counts))]
-    chosen = resolver.rows_to_write(verdicts.frame, spec, _once(read, counts, at_most))
+    chosen = resolver.rows_to_write(verdicts.frame, spec, _once(read, counts, due))
     if first:
         rows = resolver.first_rows(with_content(log, spec, Side.LEFT), right, spec)
     else:
@@ -258,12 +299,12 @@ def _is_first_result(read: Reader) -> bool:
     return read.history.rows_read(Stage.LEFT_CHANGELOG) == log == store and not read.about(k.RESOLVED_JOIN).rows
 
 
-def _once(read: Reader, counts: Counts, at_most: int) -> bool:
+def _once(read: Reader, counts: Counts, due: _Due) -> bool:
     """Returns whether there is one response per key, as `responses` returns them for one batch.
 
     A run that had lost its lease may have written responses twice; then there are more than the ledger counts.
     """
-    return len(read.history.known) == 1 and _total(counts) == at_most
+    return due.once or (len(read.history.known) == 1 and _total(counts) == due.at_most)
 
 
 def _stored_verdicts(decided: RowSet, counts: Counts) -> Effect:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.effects import CountBy, Effect, ReplaceBatches
-from fk_pipeline.identity import APPLIED, INSERTED
+from fk_pipeline.effects import CountBy, Effect, ReplaceBatches, Report
+from fk_pipeline.identity import APPLIED, INSERTED, UNWRITTEN
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.responses import due_rights, due_subscriptions
@@ -22,7 +22,7 @@ from fk_pipeline.kinds.foreign_key.stages.reading import (
     subscription_columns,
 )
 from fk_pipeline.spec import quote
-from fk_pipeline.stage_input import Reader
+from fk_pipeline.stage_input import Counts, Reader
 from fk_pipeline.store import schemas as s
 from fk_pipeline.store.sizes import UNKNOWN
 
@@ -33,7 +33,17 @@ def responses(read: Reader) -> list[Effect]:
     nothing_changed = all(read.history.never_did(up, INSERTED, APPLIED) for up in UPSTREAM)
     if read.history.first_time and nothing_changed and not ends.changed:
         return []
-    subscriptions, right, at_most = _responding(read, ends)
+    asking, changing = map(read.history.propagated, UPSTREAM)
+    if ends.changed:  # they concern every key
+        changing = UNKNOWN
+    # The store is opened first, so the index has at least all pairs of this version of the store.
+    subscriptions, right = read.read(k.SUBSCRIPTION_STORE), read.read(k.RIGHT_TABLE)
+    at_most = 2 * read.about(k.SUBSCRIPTION_STORE).rows
+    if max(asking, changing) <= read.limits.lookup_limit(min(asking + changing, UNKNOWN), k.SUBSCRIPTION_STORE):
+        subscriptions, right, at_most = _looked_up(read, ends, asking, changing)
+    elif unwritten := _unwritten(read, ends):
+        nothing = read.frames.planned(read.read(k.RESPONSES).limit(0), 0)
+        return [Report(unwritten), ReplaceBatches(k.RESPONSES, nothing)]
     due = due_responses(subscriptions, right, read.spec, read.batches, ends)
     expected = UNKNOWN if ends.changed else read.history.propagated(Stage.SUBSCRIPTION_STORE)
     is_guess = not read.about(k.SUBSCRIBERS).rows  # the index bounds their number
@@ -44,18 +54,31 @@ def responses(read: Reader) -> list[Effect]:
     return [ReplaceBatches(k.RESPONSES, rows, counted=CountBy(s.BATCH, s.CAUSE, "{}-driven".format))]
 
 
-def _responding(read: Reader, ends: Ends) -> tuple[DataFrame, DataFrame, int]:
-    """Returns the subscriptions to which a response is due, the right rows they refer to, and a bound of the responses.
+def _unwritten(read: Reader, ends: Ends) -> Counts:
+    """Returns per batch an upper bound of its responses, if `resolved_join` computes them; empty if they are written.
 
-    In a large store a batch with few changes finds both by their keys; otherwise the whole tables are returned.
+    It does where they concern a large part of a large store: to write and read them would take longer (ADR 0062).
     """
-    # The store is opened first, so the index has at least all pairs of this version of the store.
-    subscriptions, rights = read.read(k.SUBSCRIPTION_STORE), read.read(k.RIGHT_TABLE)
-    asking, changing = map(read.history.propagated, UPSTREAM)
-    if ends.changed:  # they concern every key
-        changing = UNKNOWN
-    if max(asking, changing) > read.limits.lookup_limit(min(asking + changing, UNKNOWN), k.SUBSCRIPTION_STORE):
-        return subscriptions, rights, 2 * read.about(k.SUBSCRIPTION_STORE).rows
+    store, sizes = read.about(k.SUBSCRIPTION_STORE).rows, read.limits.sizes
+    number = read.history.propagated(Stage.SUBSCRIPTION_STORE) + touched_by_responses(read)
+    if ends.changed or not max(sizes.unwritten_rows, store // 10) < number < UNKNOWN:
+        return {}
+    counts = {}
+    for batch in map(int, read.history.known):
+        asking, changing = (read.history.propagated(up, batch) for up in UPSTREAM)
+        counts[batch] = {UNWRITTEN: asking + (store if changing else 0)}
+    return counts
+
+
+def _looked_up(read: Reader, ends: Ends, asking: int, changing: int) -> tuple[DataFrame, DataFrame, int]:
+    """Returns subscriptions and right rows, found by their keys, that few changes concern, and a bound of responses.
+
+    Args:
+        read: reads both states.
+        ends: what may have ended versions.
+        asking: an upper bound of the changed subscriptions.
+        changing: an upper bound of the changed right rows.
+    """
     batches, keys = read.batches, k.right_keys(read.spec)
     due = due_subscriptions(read.of_batches(k.SUBSCRIPTION_STORE, s.APPLIED_IN), batches)
     asks = read.frames.cached(due.select(*map(quote, subscription_columns(read.spec))), asking)
