@@ -10,17 +10,19 @@ from typing import IO
 import pyarrow as pa
 
 from fk_pipeline.arrow_text import csv_rows, json_lines
+from fk_pipeline.environment.storage import refuse_remote
 from fk_pipeline.errors import LeftToSpark, UsageError
 
 FILE_ENDINGS = (".csv", ".jsonl", ".parquet")
 
 
 def check_ending(file: Path, endings: Sequence[str]) -> None:
-    """Refuses a file whose ending is none of those that are allowed.
+    """Refuses a file that is not on this machine, or whose ending is none of those that are allowed.
 
     Raises:
-        UsageError: it has another one.
+        UsageError: it is a URI, or has another ending.
     """
+    refuse_remote(file)
     if file.suffix not in endings:
         raise UsageError(
             f"{file.name}: cannot write {file.suffix or 'a file without ending'}",

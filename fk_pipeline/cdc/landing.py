@@ -14,7 +14,7 @@ from typing import Protocol
 
 from fk_pipeline.cdc.dates import refuse_part_of_date, whole_date
 from fk_pipeline.cdc.endings import is_of_format, stem_of
-from fk_pipeline.cdc.ids import refuse_part_of_id
+from fk_pipeline.cdc.ids import refuse_copy, refuse_part_of_id
 from fk_pipeline.cdc.names import real
 from fk_pipeline.cdc.notices import MISSING, Notice, about_listed, about_names, no_table
 from fk_pipeline.cdc.table_versions import Seen, names_versions, new_versions, version_range
@@ -37,8 +37,8 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
     """Returns the batch in a file's name; None if it has none (the file then gets a batch in order of arrival).
 
     Raises:
-        LandingError: the number has more than 8 digits or is part of a date or an identifier, `batch_by` does not
-            match, or a snapshot has no number.
+        LandingError: the number has more than 8 digits, is part of a date or an identifier, or that of a copy;
+            `batch_by` does not match; or a snapshot has no number.
     """
     name = real(path).rsplit("/", 1)[-1]  # the digits of an escaped byte are not a number
     if side.batch_by == "arrival" or (side.batch_by is None and side.format == "dms"):
@@ -67,6 +67,7 @@ def batch_of(path: str, side: SideSpec) -> BatchId | None:
         text = numbers[-1]
         refuse_part_of_date(stem, path, is_snapshot=side.is_snapshot)
         refuse_part_of_id(stem, path, is_snapshot=side.is_snapshot)
+        refuse_copy(stem, path)
     if not text.isdecimal() or int(text) > MAX_BATCH:
         otherwise = "say with batch_by which number in the name is the batch, or 'batch_by: arrival'"
         raise LandingError(

@@ -12,6 +12,7 @@ import typer
 from fk_pipeline.cli.options import Debug, FormatOption, Pipelines, project_of_command
 from fk_pipeline.cli.several import each, end
 from fk_pipeline.console import OutputFormat, print_json, tell
+from fk_pipeline.environment.storage import refuse_remote
 from fk_pipeline.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def _refuse(output: Path | None, *, opens: bool, as_json: bool) -> None:
     Raises:
         UsageError: the page is to be a folder; or it is to be opened, and none is written.
     """
+    if output is not None:
+        refuse_remote(output)
     if output is not None and output.is_dir():
         raise UsageError(
             f"--output {output}: a page cannot be written there",

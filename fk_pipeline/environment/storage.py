@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fk_pipeline.errors import EnvironmentNotFit, StorageError
+from fk_pipeline.errors import EnvironmentNotFit, StorageError, UsageError
 
 S3 = ("s3a", "s3")
 """The schemes of S3. Spark's Hadoop client knows only the first one."""
@@ -32,6 +32,20 @@ PATHS_AS_THEY_ARE = {"__globPaths__": "false"}
 def scheme_of(path: str) -> str:
     """Returns the scheme of a URI; empty for a plain path."""
     return path.split("://", maxsplit=1)[0] if "://" in path else ""
+
+
+def refuse_remote(file: Path) -> None:
+    """Refuses a file to write that is not on this machine: a path would make a folder of its scheme.
+
+    Raises:
+        UsageError: it is a URI.
+    """
+    scheme = file.parts[0] if file.parts else ""
+    if len(scheme) > len("c:") and scheme.endswith(":"):
+        raise UsageError(
+            f"{file}: this command writes to the local disk only",
+            fix="name a local file, and copy it; or read the tables where they are (docs/how-to/read-elsewhere.md)",
+        )
 
 
 def is_s3(path: str) -> bool:

@@ -333,6 +333,8 @@ def test_a_wrong_result_exits_with_1_and_shows_the_row(made: Any, copy_of: Any) 
         (["show", "verdicts", "--where", "no such"], "--where"),
         (["show", "files", "--batch", "x"], ""),
         (["export", "--to", "out.xlsx"], "cannot write .xlsx"),
+        (["export", "--to", "s3a://bucket/out.parquet"], "writes to the local disk only"),
+        (["report", "--output", "s3://bucket/report.html"], "writes to the local disk only"),
         (["quarantine", "--batch", "5..2"], "--batch"),
         (["quarantine", "--side", "up"], ""),
         (["quarantine", "--export", "out.parquet"], "cannot write .parquet"),
