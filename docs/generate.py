@@ -2,11 +2,11 @@
 
 Such a part stands in its page between two comments, and nobody edits it by hand:
 
-    <!-- generated: keys: settings -->
+    <!--generated:keys.settings-->
 
     ...
 
-    <!-- end generated -->
+    <!--end-->
 
 `--check` writes nothing and tells what differs; `tests/docs/test_generated.py` does the same.
 """
@@ -26,7 +26,7 @@ sys.path[:0] = [str(DOCS), str(DOCS.parent)]  # the code of this checkout, whate
 SOURCES = ("pipeline_file", "command", "tables", "dagster_metadata", "expectations_suites", "errors", "layers")
 """The modules of `blocks/`; each gives texts by the names of their blocks."""
 
-BLOCK = re.compile(r"(?<=<!-- generated: )(?P<name>[^\n]+?) -->\n.*?(?=<!-- end generated -->)", re.DOTALL)
+BLOCK = re.compile(r"(?<=<!--generated:)(?P<name>[^\n]+?)-->\n.*?(?=<!--end-->)", re.DOTALL)
 
 
 def made() -> dict[str, str]:
@@ -48,7 +48,7 @@ def renewed(page: str, blocks: dict[str, str]) -> str:
         name = match["name"]
         if name not in blocks:
             raise LookupError(f"nothing makes the block {name!r}; there are {', '.join(blocks)}")
-        return f"{name} -->\n\n{blocks[name]}\n\n"
+        return f"{name}-->\n\n{blocks[name]}\n\n"
 
     return BLOCK.sub(block, page)
 

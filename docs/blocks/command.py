@@ -28,8 +28,8 @@ def blocks() -> dict[str, str]:
     for name, command in commands.items():
         if [vars(one)["help"] for one in command.params if one.name in COMMON] != [one.help for one in every]:
             raise LookupError(f"{name} has other options in common than run")
-    found = {f"command: {name}": _of_command(name, command) for name, command in commands.items()}
-    return {"options of every command": _options(every), **found}
+    found = {f"command.{name}": _of_command(name, command) for name, command in commands.items()}
+    return {"options": _options(every), **found}
 
 
 def _of_command(name: str, command: Any) -> str:

@@ -32,7 +32,7 @@ _COUNTS = {"rows": 1, "superseded": 1}
 def blocks() -> dict[str, str]:
     """The metadata keys, by the names of their blocks."""
     return {
-        "metadata: numbers": _numbers(),
+        "metadata.numbers": _numbers(),
         "metadata": table(
             ["of", "keys"],
             [

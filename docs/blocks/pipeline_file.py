@@ -90,11 +90,11 @@ def blocks() -> dict[str, str]:
     foreign_key = {name: field for name, field in left.items() if name not in right}
     said = {"pipeline": _keys(model.PipelineSpec), "settings": _keys(settings.Settings)}
     said["join"] = {name: row for name, row in _keys(join.JoinSpec).items() if name not in said["pipeline"]}
-    said |= {f"kind {name}": _own_keys(loaded(kind_named(name).spec)) for name in KINDS}
-    del said["kind table"]  # one input is all that it has
-    said["kind window"] = _with_parts(said["kind window"], "within", window.WithinSpec)
-    said["kind aggregate"] = _with_parts(said["kind aggregate"], "window", aggregate.TimeWindow)
-    said["own expectation"] = _keys(settings.OwnExpectation)
+    said |= {name: _own_keys(loaded(kind_named(name).spec)) for name in KINDS}
+    del said["table"]  # one input is all that it has
+    said["window"] = _with_parts(said["window"], "within", window.WithinSpec)
+    said["aggregate"] = _with_parts(said["aggregate"], "window", aggregate.TimeWindow)
+    said["expectation"] = _keys(settings.OwnExpectation)
     names = [f"{owner}.{name}" for owner, cls in _OWNERS.items() for name in _keys(cls)]
     unknown = set(MORE) - set(names)
     if unknown:
@@ -105,7 +105,7 @@ def blocks() -> dict[str, str]:
     found["side"] = _table(_with_parts(right, "csv", formats.CsvSpec) | more)
     optimize = {"optimize (`kind: window`)": _keys(window.WindowSettings)["optimize"]}
     found["settings"] = _table(said["settings"] | optimize)
-    return {f"keys: {name}": text for name, text in found.items()} | {"formats": _formats()}
+    return {f"keys.{name}": text for name, text in found.items()} | {"formats": _formats()}
 
 
 def _formats() -> str:

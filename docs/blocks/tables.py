@@ -41,9 +41,9 @@ def blocks() -> dict[str, str]:
         schemas.quarantine_table(),
     ]
     found = _told_once({one.name: _of_table(one) for one in every})
-    ledger = {"every ledger table": entries.EVERY, **{f"ledger {name}": of for name, of in entries.COLUMNS.items()}}
+    ledger = {"ledger": entries.EVERY, **{f"ledger.{name}": of for name, of in entries.COLUMNS.items()}}
     found |= _told_once({name: [[code(column), told] for column, _, told in of] for name, of in ledger.items()})
-    return {**{f"columns: {name}": text for name, text in found.items()}, "sequences": _sequences()}
+    return {**{f"columns.{name}": text for name, text in found.items()}, "sequences": _sequences()}
 
 
 def _told_once(columns: Mapping[str, Sequence[list[str]]]) -> dict[str, str]:

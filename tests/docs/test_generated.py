@@ -30,7 +30,7 @@ def pages(generate: ModuleType, blocks: dict[str, str], tmp_path: Path, monkeypa
     """A folder with one page that has every block, as the code says it."""
     monkeypatch.setattr(generate, "DOCS", tmp_path)
     monkeypatch.setattr(generate, "made", lambda: blocks)
-    text = "".join(f"By hand.\n<!-- generated: {name} -->\n<!-- end generated -->\n" for name in blocks)
+    text = "".join(f"By hand.\n<!--generated:{name}-->\n<!--end-->\n" for name in blocks)
     (tmp_path / "page.md").write_text(text)
     assert generate.main([]) == 0
     return tmp_path
@@ -70,14 +70,14 @@ def test_a_block_that_no_page_has_is_told(
     generate: ModuleType, pages: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = pages / "page.md"
-    page.write_text(page.read_text().replace("<!-- generated: errors -->", ""))
+    page.write_text(page.read_text().replace("<!--generated:errors-->", ""))
     assert generate.main(["--check"]) == 1
     assert "the block 'errors' is in 0 pages, not in one" in capsys.readouterr().out
 
 
 def test_a_block_that_nothing_makes_is_an_error(generate: ModuleType, pages: Path) -> None:
-    (pages / "other.md").write_text("<!-- generated: keys: setings -->\n<!-- end generated -->\n")
-    with pytest.raises(LookupError, match=r"nothing makes the block 'keys: setings'; there are .*keys: settings"):
+    (pages / "other.md").write_text("<!--generated:keys.setings-->\n<!--end-->\n")
+    with pytest.raises(LookupError, match=r"nothing makes the block 'keys\.setings'; there are .*keys\.settings"):
         generate.main(["--check"])
 
 
