@@ -12,7 +12,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from blocks.markdown import cell, code, one_of, table
+from blocks.markdown import cell, code, items, one_of
 from pydantic import AfterValidator, BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
@@ -40,6 +40,8 @@ MORE = {
     "PipelineSpec.settings": "#settings",
     "PipelineSpec.description": "dagster.md#what-the-pipeline-file-says-of-the-data",
     "SideSpec.path": "landing.md",
+    "SideSpec.key": "landing.md#changes-snapshots-or-events",
+    "SideSpec.valid_from": "../kinds/as-of.md#keys",
     "SideSpec.schema": "#schema",
     "SideSpec.sequence_by": "#sequence",
     "SideSpec.batch_by": "landing.md",
@@ -61,6 +63,7 @@ MORE = {
     "Settings.automation": "dagster.md#switching-on",
     "Settings.freshness": "dagster.md#freshness",
     "Settings.sensor_seconds": "dagster.md#the-sensor",
+    "Settings.retry_seconds": "dagster.md#the-sensor",
     "Settings.retention_hours": "command.md#compact",
     "Settings.fold_after_hours": "command.md#compact",
     "Settings.tombstone_retention": "command.md#compact",
@@ -72,12 +75,16 @@ MORE = {
 
 
 VALUES = {
+    "ForeignKeySpec.history": "text",
     "SideSpec.format": "[a format](#formats)",
-    "SideSpec.logical_types": "mapping of " + one_of(typing.get_args(formats.LogicalType)),
-    "Settings.freshness": "text, or mapping of `error_after` and `warn_after`",
+    "Settings.freshness": "text",
     "Settings.strategy": "`auto`, `incremental` or `full`, or these by stage",
 }
 """What may stand there, where the type does not tell."""
+
+
+REQUIRED = "required"
+"""What stands in place of a default where there is none."""
 
 
 PAGES = {"csv": "rows.md#csv", "parquet": "rows.md", "module:Class": "formats.md#your-own-format"}
@@ -85,7 +92,7 @@ PAGES = {"csv": "rows.md#csv", "parquet": "rows.md", "module:Class": "formats.md
 
 
 def blocks() -> dict[str, str]:
-    """The tables, by the names of their blocks."""
+    """The lists of keys, by the names of their blocks."""
     left, right = _keys(inputs.LeftSpec), _keys(inputs.SideSpec)
     foreign_key = {name: field for name, field in left.items() if name not in right}
     said = {"pipeline": _keys(model.PipelineSpec), "settings": _keys(settings.Settings)}
@@ -99,12 +106,12 @@ def blocks() -> dict[str, str]:
     unknown = set(MORE) - set(names)
     if unknown:
         raise LookupError(f"there is no key {', '.join(sorted(unknown))}")
-    found = {name: _table(rows) for name, rows in said.items()}
+    found = {name: _listed(rows) for name, rows in said.items()}
     more = {f"{name} (left only)": row for name, row in foreign_key.items()}
     more |= {f"{name} (`kind: window`)": row for name, row in _keys(window.WindowSide).items() if name not in right}
-    found["side"] = _table(_with_parts(right, "csv", formats.CsvSpec) | more)
+    found["side"] = _listed(right | more)
     optimize = {"optimize (`kind: window`)": _keys(window.WindowSettings)["optimize"]}
-    found["settings"] = _table(said["settings"] | optimize)
+    found["settings"] = _listed(said["settings"] | optimize)
     return {f"keys.{name}": text for name, text in found.items()} | {"formats": _formats()}
 
 
@@ -116,7 +123,7 @@ def _formats() -> str:
     rows: dict[str, list[str]] = {}
     for name, told in endings.items():
         rows.setdefault(told, []).append(f"[{code(name)}]({PAGES.get(name, f'{name}.md')})")
-    return table(["format", "endings of its files"], [[", ".join(names), told] for told, names in rows.items()])
+    return items(f"{', '.join(names)}: {told}" for told, names in rows.items())
 
 
 def _with_parts(rows: Mapping[str, list[str]], key: str, cls: type[BaseModel]) -> dict[str, list[str]]:
@@ -147,24 +154,30 @@ _PARTS = (
 _OWNERS = {cls.__name__: cls for cls in (*_PARTS, inputs.SideSpec, inputs.LeftSpec, settings.Settings)}
 
 
-def _table(rows: Mapping[str, list[str]]) -> str:
-    def key(name: str, more: str) -> str:
-        word, _, note = name.partition(" ")
-        return f"[{code(word)}]({more}) {note}".rstrip() if more else f"{code(word)} {note}".rstrip()
-
-    lines = [[key(name, more), _told(value, meaning)] for name, (more, value, meaning) in rows.items()]
-    return table(["key", "value (default): meaning"], lines)
+def _listed(rows: Mapping[str, list[str]]) -> str:
+    """A list of keys, each with what may stand there, its default in brackets, and its meaning."""
+    return items(_item(name, *row) for name, row in rows.items())
 
 
-def _told(value: str, meaning: str) -> str:
-    """A value and its meaning; of a text that is SQL the value says so, and a text without a default goes without."""
+def _item(name: str, more: str, value: str, default: str, meaning: str) -> str:
+    """One key: a plain type is not said, as the default shows it, nor a default that is the first of some words.
+
+    Of a text that is SQL the value says so.
+    """
+    word, _, note = name.partition(" ")
+    key = f"[{code(word)}]({more}) {note}" if more else f"{code(word)} {note}"
     if meaning.startswith("SQL: "):
         value, meaning = re.sub("texts?", "SQL", value, count=1), meaning.removeprefix("SQL: ")
-    return meaning if value == "text" else f"{value}: {meaning}"
+    if value in ("text", "mapping") or (value in _PLAIN.values() and default):
+        value = ""
+    if value.startswith(default) and default != REQUIRED:
+        default = ""
+    given = f"{key.rstrip()}, {value}" if value else key.rstrip()
+    return f"{given} ({default}): {meaning}" if default else f"{given}: {meaning}"
 
 
 def _keys(cls: type[BaseModel]) -> dict[str, list[str]]:
-    """Per key of a part of the file: the place where more is said of it, its value with the default, its meaning."""
+    """Per key of a part of the file: the place where more is said of it, its value, its default, its meaning."""
     told: dict[str, str] = {}
     for base in reversed(cls.__mro__[: cls.__mro__.index(BaseModel)]):
         told |= _docstrings(base)
@@ -179,7 +192,7 @@ def _keys(cls: type[BaseModel]) -> dict[str, list[str]]:
         meaning, _, default = cell(told[field]).partition("; default: ")
         value = VALUES.get(f"{owner}.{name}") or _value(info)
         default = default or _default(info)
-        found[name] = [MORE.get(f"{owner}.{name}", ""), f"{value} ({default})" if default else value, meaning]
+        found[name] = [MORE.get(f"{owner}.{name}", ""), value, default, meaning]
     return found
 
 
@@ -199,7 +212,7 @@ def _docstrings(cls: type) -> dict[str, str]:
 
 def _default(info: FieldInfo) -> str:
     if info.is_required():
-        return "required"
+        return REQUIRED
     default = info.get_default(call_default_factory=True)
     if isinstance(default, BaseModel) or default in (None, "", (), {}):
         return ""
@@ -222,11 +235,11 @@ def _value(info: FieldInfo) -> str:
     lists = any(isinstance(one, BeforeValidator) for one in info.metadata)
     words = _type(info.annotation, lists=lists)
     if "pattern" in limits:
-        words += f" that matches {code(limits['pattern'])}"
+        words = code(limits["pattern"])
     if "max_length" in limits:
         words += f", at most {limits['max_length']} characters"
     if "le" in limits:
-        return f"{words} from {limits['ge']} to {limits['le']}"
+        return f"{limits['ge']} to {limits['le']}"
     return f"{words} above {limits['gt']}" if "gt" in limits else words
 
 

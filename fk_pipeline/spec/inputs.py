@@ -89,10 +89,9 @@ class SideSpec(Frozen):
     schema_: str = Field(alias="schema", min_length=1)
     """The columns read, as Spark DDL."""
     key: Annotated[StringList, AfterValidator(_key_is_known)]
-    """The primary key. Events may have none: theirs is the column `event`, where each landed."""
+    """The primary key; events may have none."""
     valid_from: str | None = None
-    """SQL: since when a version holds, with `as_of` a time (TIMESTAMP or BIGINT), or `committed_at`, when the source
-    committed (`debezium`, `maxwell`, `dms`); default: `sequence_by`."""
+    """SQL: since when a version holds, with `as_of` a time; or `committed_at`; default: `sequence_by`."""
     sequence_by: str | None = None
     """SQL: the order of a key's versions; default: that of the format."""
     batch_by: str | None = None
@@ -106,12 +105,11 @@ class SideSpec(Frozen):
     table: str | None = Field(default=None, min_length=1)
     """`flights` or `public.flights`; lines of other tables are ignored. Only `debezium` and `maxwell`."""
     contents: Literal["changes", "snapshot", "events"] = "changes"
-    """A batch brings changes, the whole table (only `rows`, `csv`, `parquet` and own formats), or events, each a row
-    that stays."""
+    """What a batch brings; `snapshot` only of `rows`, `csv`, `parquet` and own formats."""
     csv: CsvSpec = Field(default_factory=CsvSpec)
-    """Of `csv` and `dms` only."""
+    """`delimiter`, `header`, `null_text`; of `csv` and `dms` only."""
     logical_types: dict[str, LogicalType] = Field(default_factory=dict)
-    """By column, what numbers or texts stand for."""
+    """By column, what numbers or texts stand for: `epoch_micros`."""
     key_of_result: tuple[str, ...] = Field(default=(), exclude=True)
     told_apart: str = Field(default="", exclude=True)
     not_run: str = Field(default="", exclude=True)

@@ -101,11 +101,11 @@ class Settings(Frozen):
     max_batches_per_run: int = Field(default=1000, ge=1)
     """Most batches of a run of the sensor."""
     retry_seconds: float = Field(default=30, ge=0)
-    """The sensor's wait after a failed run; each time twice as long, up to an hour."""
+    """The sensor's first wait after a failed run."""
     max_failures: int = Field(default=5, ge=1)
     """After so many in a row the sensor leaves a batch alone."""
     freshness: Annotated[Freshness, BeforeValidator(_as_error)] | None = None
-    """How old the newest batch may be, `1 day`, until Dagster calls inputs and result stale."""
+    """How old the newest batch may be, `1 day`, until Dagster calls it stale."""
     full_checks_cron: str = "0 2 * * *"
     """Dagster's schedule of full checks, in UTC."""
     maintenance_cron: str = "0 4 * * 0"

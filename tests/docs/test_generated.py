@@ -48,20 +48,20 @@ def test_what_differs_is_told_and_not_written(
     generate: ModuleType, pages: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = pages / "page.md"
-    page.write_text(page.read_text().replace("| `retry_seconds` |", "| `retry_minutes` |"))
+    page.write_text(page.read_text().replace("`retry_seconds`]", "`retry_minutes`]"))
     before = page.read_text()
     capsys.readouterr()
     assert generate.main(["--check"]) == 1
     told = capsys.readouterr().out
-    assert "\n-| `retry_minutes` |" in told
-    assert "\n+| `retry_seconds` |" in told
+    assert "\n-* [`retry_minutes`]" in told
+    assert "\n+* [`retry_seconds`]" in told
     assert page.read_text() == before
 
 
 def test_what_differs_is_written_and_what_people_wrote_stays(generate: ModuleType, pages: Path) -> None:
     page = pages / "page.md"
     right = page.read_text()
-    page.write_text(right.replace("| `retry_seconds` |", "| `retry_minutes` |").replace("By hand.", "By a hand.", 1))
+    page.write_text(right.replace("`retry_seconds`]", "`retry_minutes`]").replace("By hand.", "By a hand.", 1))
     assert generate.main([]) == 0
     assert page.read_text() == right.replace("By hand.", "By a hand.", 1)
 

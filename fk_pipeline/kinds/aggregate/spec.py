@@ -32,7 +32,7 @@ class TimeWindow(Frozen):
     """The windows of time in which rows count."""
 
     time: str = Field(min_length=1)
-    """SQL: when a row happened, TIMESTAMP, or BIGINT in milliseconds. Null, or too far from 1970, is quarantined."""
+    """SQL: when a row happened, like `time` [of a side](#of-a-side)."""
     size: Span
     """How long a window is."""
     every: Span | None = None

@@ -37,10 +37,10 @@ class ForeignKeySpec(JoinSpec):
     left: LeftSpec
     """The left input."""
     result_key: Literal["both"] | Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    """What identifies a row of the result; a text is named SQL over both sides; default: the left key."""
+    """What identifies a row of the result, or named SQL over both sides; default: the left key."""
     as_of: str | None = None
-    """The version of its right row that a left row sees, that of its `batch`, or of a time, SQL over the left columns
-    (TIMESTAMP or BIGINT). Not with `outer`; default: the latest."""
+    """The version of its right row that a left row sees: that of its `batch`, or of a time, SQL over the left columns;
+    default: the latest."""
     history: Length | None = None
     """With `as_of` a time, how far back versions answer, `90 days`, of BIGINT a whole number; default: for ever."""
 

@@ -54,7 +54,7 @@ class WithinSpec(Frozen):
     before: SignedSpan = "0 seconds"
     """How much earlier the right row may be; with `-5 minutes` it must be so much later."""
     after: SignedSpan = "0 seconds"
-    """How much later; with `-5 minutes` it must be so much earlier."""
+    """How much later it may be, alike."""
 
     @model_validator(mode="after")
     def _begins_before_it_ends(self) -> WithinSpec:
@@ -96,8 +96,8 @@ class WindowSpec(OverTables, JoinSpec):
     grace: Span = "0 seconds"
     """How much longer than its window a row waits for a match."""
     unmatched: Literal["when_closed", "at_once"] = "when_closed"
-    """A row without a match stands alone when the clock, the greatest time of all rows, has passed its window and
-    `grace`; or at once."""
+    """Whether a row without a match stands alone once the [clock](../kinds/window.md#picture) has passed its window and
+    `grace`, or at once."""
     retention: Span | None = None
     """How far back events go, with `settings.fold_after_hours`; of events only; default: all stay."""
     settings: WindowSettings = Field(default_factory=WindowSettings)
