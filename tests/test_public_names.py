@@ -30,8 +30,9 @@ def public(of: type) -> dict[str, Any]:
 
 
 def told(text: str) -> list[str]:
-    """The first cell of every row of its tables, without the backticks."""
-    return re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)
+    """The names before the first colon of every item of its lists, without the backticks."""
+    items: list[str] = re.findall(r"^\* ((?:`[^`]+`(?:, )?)+): ", text, re.MULTILINE)
+    return [name for item in items for name in re.findall(r"`([^`]+)`", item)]
 
 
 def signature(name: str, method: Any) -> str:
