@@ -10,7 +10,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from blocks.markdown import code, items, table
+from blocks.markdown import code, items
 from blocks.sample import SPEC
 
 from fk_pipeline.assets import current, shown
@@ -33,16 +33,15 @@ def blocks() -> dict[str, str]:
     """The metadata keys, by the names of their blocks."""
     return {
         "metadata.numbers": _numbers(),
-        "metadata": table(
-            ["of", "keys"],
+        "metadata": items(
             [
-                ["a materialisation", _known(shown.OF_BATCH, _of_batches())],
-                ["its table `figures`", _known(shown.OF_FIGURES, _of_figures())],
-                ["an observation of the result", _lines(current.OF_CURRENT)],
-                ["an observation of what landed", _lines(shown.OF_LANDING)],
-                ["the definition of an asset", _known(shown.OF_DEFINITION, _of_definitions())],
-                ["the result of a check", _known(checks.METADATA, _of_checks())],
-            ],
+                f"A materialisation: {_known(shown.OF_BATCH, _of_batches())}",
+                f"its table `figures`: {_known(shown.OF_FIGURES, _of_figures())}",
+                f"an observation of the result: {_listed(current.OF_CURRENT)}",
+                f"an observation of what landed: {_listed(shown.OF_LANDING)}",
+                f"the definition of an asset: {_known(shown.OF_DEFINITION, _of_definitions())}",
+                f"the result of a check: {_known(checks.METADATA, _of_checks())}",
+            ]
         ),
     }
 
@@ -60,11 +59,11 @@ def _number(name: str, counts: Iterable[str]) -> str:
 def _known(meanings: Mapping[str, str], keys: Iterable[str]) -> str:
     if set(meanings) != set(keys):
         raise LookupError(f"keys without a meaning, or meanings without a key: {set(meanings) ^ set(keys)}")
-    return _lines(meanings)
+    return _listed(meanings)
 
 
-def _lines(meanings: Mapping[str, str]) -> str:
-    return "<br>".join(f"{code(key)}: {meaning}" if meaning else code(key) for key, meaning in meanings.items())
+def _listed(meanings: Mapping[str, str]) -> str:
+    return ", ".join(f"{code(key)} ({meaning})" if meaning else code(key) for key, meaning in meanings.items())
 
 
 def _main_tables() -> dict[Stage, schemas.Table]:

@@ -27,11 +27,13 @@ TEXT_SHOWN = 200
 """The largest number of characters of a value in a preview."""
 
 OF_CURRENT = {
-    "dagster/row_count": "rows of the result",
+    "dagster/row_count": "",
     FIGURES: "`bytes of the result`",
     "preview": f"{PREVIEWED} rows, without sensitive columns",
 }
-"""The metadata of the result as it is, per name its meaning; one that is not known without Spark is left out."""
+"""The metadata of the result as it is, per name its meaning, or nothing if the name says it.
+
+One that is not known without Spark is left out."""
 
 
 def observed(spec: PipelineSpec, batches: Sequence[BatchId]) -> AssetObservation | None:

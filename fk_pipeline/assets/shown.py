@@ -48,38 +48,38 @@ FIGURES = "figures"
 
 OF_BATCH = {
     "NUMBER": "the first of the stage",
-    "dagster/partition_row_count": "rows in the changelog",
+    "dagster/partition_row_count": "of the changelog",
     FIGURES: "",
     "path": "of the main table",
     "report": "its [page](../how-to/report.md#the-page-in-dagster)",
     "note": "the same work ran again, or never succeeded",
-    "dagster/column_lineage": "per column its sources",
+    "dagster/column_lineage": "",
 }
 """The metadata of a materialisation, per name its meaning, or nothing. `docs/reference/dagster.md` shows it."""
 
 OF_FIGURES = {
-    "NUMBER": "the others of the stage",
-    "COUNT": "every other count",
+    "NUMBER": "the others",
+    "COUNT": "every other",
     "files": "",
     "seconds": "of the whole run",
     "batches of the run": "",
-    "run id": "as in the ledger",
+    "run id": "",
     "Delta version of TABLE": "of each written",
-    "strategy": "`incremental` or `full`, and why",
+    "strategy": "and why",
 }
 """The rows of the table of figures of a materialisation, per name its meaning, or nothing if the name says it."""
 
 OF_LANDING = {
-    "files": "number of files or versions",
+    "files": "their number, or of versions",
     FIGURES: "`bytes`",
     "first files": "up to 20",
-    "batches of PIPELINE": "batches that wrote the result read",
+    "batches of PIPELINE": "that wrote the result read",
     "note": "withdrawn",
 }
 """The metadata of an observation of what landed, per name its meaning."""
 
 OF_DEFINITION = {
-    "dagster/column_schema": "type, meaning, and the tag `sensitive`",
+    "dagster/column_schema": "with the tag `sensitive`",
     "dagster/table_name": "",
     "dagster/uri": "",
     "path": "",

@@ -38,18 +38,18 @@ from fk_pipeline.spec.edited import with_known_types
 from fk_pipeline.store.ledger import Ledger
 
 METADATA = {
-    "rows": "checked",
-    "violations": "rows that break it",
+    "rows": "",
+    "violations": "",
     "share": "instead of `violations`",
-    "pending": "those that due work may change",
-    "depth": "`batch`, `full`",
-    "batches": "range or `all`",
-    "seconds": "of the whole stage",
-    "sample": "up to 20 rows, if it failed: `key`, `found`, `expected`, `batch`",
-    "fix": "the remedy, if it failed",
+    "pending": "",
+    "depth": "",
+    "batches": "",
+    "seconds": "of the stage",
+    "sample": "if it failed, up to 20 rows: `key`, `found`, `expected`, `batch`",
+    "fix": "if it failed",
     "data docs": "with `settings.data_docs`",
 }
-"""The metadata of a check result, by name. `docs/reference/dagster.md` shows it."""
+"""The metadata of a check result, per name its meaning, or nothing. `docs/reference/dagster.md` shows it."""
 
 CHECK_ID = "check id"
 """The metadata with the id of a check that did not run in Dagster."""
