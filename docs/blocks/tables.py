@@ -18,30 +18,32 @@ SOURCE = {"l": "left.key", "lv": "left.schema", "r": "right.key", "rv": "right.s
 """The columns of the sample that stand for those of a source, or of the result."""
 
 COMPONENTS = {
-    tables.pk("l"): tables.pk("<left key column>"),
-    tables.fk("r"): tables.fk("<right key column>"),
-    tables.previous_fk("r"): tables.previous_fk("<right key column>"),
+    tables.pk("l"): tables.pk("*"),
+    tables.fk("r"): tables.fk("*"),
+    tables.previous_fk("r"): tables.previous_fk("*"),
 }
 """The columns of the sample that have one for each component of a key, as they are shown."""
 
-PLAIN = ("the batch", "the landing file")
+PLAIN = ("the batch", "the landing file", "component of the left row's key")
 """Meanings that the name of a column says."""
 
 
 def blocks() -> dict[str, str]:
-    """The columns of each table, and the order that each format knows, by the names of their blocks."""
+    """The columns of each table, and the order that each format knows, by the names of their blocks.
+
+    A table of the ledger whose columns need no meaning has none.
+    """
     order = "STRUCT<...>"
     every = [
         tables.left_changelog(SPEC, order, has_holes=True),
         tables.right_table(SPEC, order),
         tables.subscription_store(SPEC, order),
-        tables.subscribers(SPEC),
         tables.responses(SPEC),
         tables.resolved_join(SPEC, (("out", "STRING"),)),
         schemas.quarantine_table(),
     ]
     found = _told_once({one.name: _of_table(one) for one in every})
-    ledger = {"ledger": entries.EVERY, **{f"ledger.{name}": of for name, of in entries.COLUMNS.items()}}
+    ledger = {f"ledger.{name}": of for name, of in entries.COLUMNS.items() if any(told for _, _, told in of)}
     found |= _told_once({name: [[code(column), told] for column, _, told in of] for name, of in ledger.items()})
     return {**{f"columns.{name}": text for name, text in found.items()}, "sequences": _sequences()}
 
