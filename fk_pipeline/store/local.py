@@ -22,6 +22,10 @@ from fk_pipeline.store.sizes import Sizes
 from fk_pipeline.store.skipping import InRange, Within
 from fk_pipeline.store.table_files import PlainFiles
 
+_WHOLE_TABLE = 8
+"""To find the rows that a commit replaces, the driver scans so many times what it scans to read rows: a MERGE by Spark
+reads, joins and shuffles the whole table (ADR 0042)."""
+
 
 def read_in_process(files: PlainFiles, columns: Sequence[str], within: Within, sizes: Sizes) -> pa.Table | None:
     """Returns the rows of some batches with Spark's types; None if Spark has to read them.
@@ -78,12 +82,12 @@ def locate(files: PlainFiles, keys: pa.Table, sizes: Sizes) -> pa.Table | None:
 
     Returns:
         One row per row: its key columns, its file (`IN`), and its index in the file (`AT`). None if Spark has to read
-        them, or if more than `Sizes.scanned_bytes` would have to be read.
+        them, or if more than `_WHOLE_TABLE` times `Sizes.scanned_bytes` would have to be read.
     """
     try:
         values = {name: keys[name] for name in keys.column_names}
         search = Search.of(files, keys.column_names, values, [], ALIKE_IN_OURS, sizes, placed=True)
-        if search is None or search.bytes() > sizes.scanned_bytes:
+        if search is None or search.bytes() > _WHOLE_TABLE * sizes.scanned_bytes:
             return None
         return search.rows()
     except DAMAGED:

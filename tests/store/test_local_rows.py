@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+from bisect import bisect_left
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,10 +16,11 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from fk_pipeline.identity import BatchRange
-from fk_pipeline.parquet_files import is_exact
+from fk_pipeline.parquet_files import ALIKE_IN_OURS, is_exact
 from fk_pipeline.spec import quote
 from fk_pipeline.store.commit import CommitInfo
 from fk_pipeline.store.damage import DamagedTableError
+from fk_pipeline.store.file_search import Search
 from fk_pipeline.store.reader import TableReader
 from fk_pipeline.store.schemas import Table
 from fk_pipeline.store.settings import settings
@@ -215,6 +218,21 @@ def test_what_is_much_is_left_to_spark(warehouse: Warehouse, limit: str) -> None
     assert looked_up(warehouse, "whole", keys) is not None
     warehouse.sizes = replace(warehouse.sizes, **{limit: 1})
     assert looked_up(warehouse, "whole", keys) is None
+
+
+def test_rows_to_replace_are_searched_further_than_rows_to_read(warehouse: Warehouse) -> None:
+    version, keys = warehouse.version("rows") or 0, pa.table({"whole": pa.array([7, 14], pa.int32())})
+
+    def located(scanned_bytes: int) -> bool:
+        warehouse.sizes = Sizes(scanned_bytes=scanned_bytes)
+        return warehouse.locate(Table("rows", TABLE.columns, keys=("whole",)), version, keys) is not None
+
+    least = bisect_left(range(2**16), True, key=located)
+    files = warehouse.logs.plain_files(warehouse.path("rows"), version, 2**31, [])
+    assert files is not None
+    search = Search.of(files, ["whole"], {"whole": keys["whole"]}, [], ALIKE_IN_OURS, Sizes(), placed=True)
+    assert search is not None
+    assert least == math.ceil(search.bytes() / 8) > 1
 
 
 @pytest.mark.connect

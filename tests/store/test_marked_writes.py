@@ -227,7 +227,7 @@ def test_null_is_a_key_like_others(spark: SparkSession, tmp_path: Path) -> None:
 def test_what_is_not_certain_or_takes_long_is_left_to_spark(
     large: Warehouse, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    narrow = Warehouse(large.session, large.home, sizes=Sizes(rewritten_rows=2, scanned_bytes=10))
+    narrow = Warehouse(large.session, large.home, sizes=Sizes(rewritten_rows=2, scanned_bytes=1))
     assert not merged(narrow, rows((1, 2, "gone"))), "the search reads too much"
     by_number = Table("state", COLUMNS, keys=("double",), properties=PROPERTIES)
     assert not merged(large, rows((1, 2, "gone")), by_number), "Arrow and Spark compare such a key in two ways"
