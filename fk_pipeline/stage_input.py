@@ -72,7 +72,7 @@ class Messages:
         since: the entry of the ledger at which the first of the runs that wrote them was started; None if this is not
             known for all of them.
         versions: per run that wrote messages, the versions of the tables that it read.
-        unwritten: the batches whose messages are not written: what reads them computes them.
+        unwritten: the batches whose messages the last run that succeeded did not write: what reads them computes them.
     """
 
     at_most: int

@@ -16,10 +16,10 @@ _HASH = re.compile(r"(?<![0-9a-z])(?=[0-9]*[a-f])[0-9a-f]{16,}(?![0-9a-z])", re.
 """Sixteen hexadecimal digits or more, with a letter: a digest, or a part of one."""
 
 _COPY = re.compile(
-    r"\d.*?(?P<mark>\s*\(\d+\)|[\s_.-]+(?:v|ver|version|rev|copy|retry|try|attempt|fix|part)[\s_.-]*\d+)$",
+    r"(?<![0-9a-z])\d+(?![0-9a-z]).*?(?P<mark>\s*\(\d+\)|[\s_.-]+(?:v|ver|version|rev|copy|retry|try|attempt|fix|part)[\s_.-]*\d+)$",
     re.IGNORECASE,
 )
-"""A number, and at the end the number of a copy, of a version or of a part."""
+"""A number that stands alone, and at the end the number of a copy, of a version or of a part."""
 
 
 def refuse_copy(stem: str, path: str) -> None:
@@ -37,8 +37,8 @@ def refuse_copy(stem: str, path: str) -> None:
             f"the last number in the name is that of a copy, a version or a part: {match['mark'].strip()!r}",
             where=path,
             why="as a batch it would put the file before others; nothing was recorded",
-            fix="to correct a batch, replace its file; or say with batch_by which number is the batch, for example "
-            r"batch_by: '^\D*(\d+)'",
+            fix="to correct a batch, replace its file; or write the batch as the last number of the name; or, if this "
+            r"is the batch, say batch_by: '(\d+)\D*$'",
         )
 
 

@@ -177,11 +177,14 @@ def verify(
 ) -> None:
     """Proves the result row by row, and checks every table."""
     from fk_pipeline.cli.verify import as_json, print_checks, print_inputs
+    from fk_pipeline.environment.storage import refuse_remote
     from fk_pipeline.expectations.checking import CheckedStages
     from fk_pipeline.expectations.validation import import_early
     from fk_pipeline.pipeline import load
     from fk_pipeline.result_rows import result_rows
 
+    if docs is not None:
+        refuse_remote(docs)
     if checks:
         import_early()
     project = project_of_command(pipelines)

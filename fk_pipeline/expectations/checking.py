@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from fk_pipeline.blocks.changelog import passing
 from fk_pipeline.contract import Role
 from fk_pipeline.engine.failed_checks import check_failed
+from fk_pipeline.environment.storage import refuse_remote
 from fk_pipeline.errors import CheckFailedError, ExpectationNotRunError, PipelineFileError
 from fk_pipeline.expectations.validation import Outcome, Validator
 from fk_pipeline.expectations.violations import violations
@@ -195,6 +196,8 @@ def check_all(pipeline: ReadablePipeline, proof: VerifyReport | None, docs: Path
     Raises:
         StateError, ConcealedError: as with `check`.
     """
+    if docs is not None:
+        refuse_remote(docs)
     validator, check_id = Validator(docs), uuid.uuid4().hex[:12]
     stages = pipeline.spec.definition.stage_names
     checked = [check(pipeline, stage, validator=validator, proof=proof, check_id=check_id) for stage in stages]

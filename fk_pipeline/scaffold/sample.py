@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from fk_pipeline.cdc.dates import refuse_part_of_date
 from fk_pipeline.cdc.endings import ENDINGS, JSON_LINES
+from fk_pipeline.cdc.ids import refuse_copy
 from fk_pipeline.errors import LandingError, UsageError
 from fk_pipeline.identity import MAX_BATCH
 from fk_pipeline.scaffold.columnar import of_delta, of_parquet
@@ -89,14 +90,16 @@ def _batches(files: Sequence[Path]) -> dict[str, str]:
     stems = [name.removesuffix(".gz").rsplit(".", 1)[0] for name in names]
     last = [int(numbers[-1]) for numbers in (re.findall(r"\d+", stem) for stem in stems) if numbers]
     repeated = len(names) > 1 and len(set(last)) == 1
-    if last and (max(last) > MAX_BATCH or repeated or any(map(_has_part_of_date, stems))):
+    if last and (max(last) > MAX_BATCH or repeated or any(map(_is_refused, stems))):
         return {"batch_by": "arrival"}
     return {}
 
 
-def _has_part_of_date(stem: str) -> bool:
+def _is_refused(stem: str) -> bool:
+    """Returns whether the last number in a name is part of a date, or that of a copy."""
     try:
         refuse_part_of_date(stem, stem, is_snapshot=False)
+        refuse_copy(stem, stem)
     except LandingError:
         return True
     return False

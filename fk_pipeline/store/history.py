@@ -119,14 +119,14 @@ class RunHistory:
 
     def messages(self, stage: str) -> Messages:
         """Returns the messages that a stage wrote for the batches, by the current ledger."""
-        if not self.is_finished(stage):
-            return Messages(UNKNOWN)
         states = [self.ledger.state(stage, batch) for batch in self.known]
+        unwritten = tuple(int(b) for b, state in zip(self.known, states, strict=True) if state.counts.get(UNWRITTEN))
+        if not self.is_finished(stage):
+            return Messages(UNKNOWN, unwritten=unwritten)
         wrote = tuple(dict(state.versions) for state in states if sum(state.counts.values()))
         number = sum(sum(state.counts.values()) for state in states)
         since = min((state.started for state in states), default=None)
-        unwritten = (int(b) for b, state in zip(self.known, states, strict=True) if state.counts.get(UNWRITTEN))
-        return Messages(number, since, wrote, tuple(unwritten))
+        return Messages(number, since, wrote, unwritten)
 
     def horizon(self, stage: str) -> str | None:
         """Returns how far back an input goes, given by its stage (`history`, `retention`); None: everything is kept."""

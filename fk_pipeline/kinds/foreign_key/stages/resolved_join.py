@@ -86,11 +86,13 @@ def _due(read: Reader, messages: Messages) -> _Due:
         return _Due(stored, messages.at_most, False, False, messages)
     states = read.read(k.SUBSCRIPTION_STORE), read.read(k.RIGHT_TABLE)
     computed = due_responses(*states, read.spec, read.batches, ends_of(read))
+    # The ledger's number bounds the responses by the states of then.
+    at_most = messages.at_most if unchanged_since(read, messages, UPSTREAM, _TABLES) else UNKNOWN
     if len(unwritten) == len(read.history.known):
-        return _Due(computed, messages.at_most, read.batches.is_single, True, messages)
+        return _Due(computed, at_most, read.batches.is_single, True, messages)
     among = f"{s.BATCH} IN ({', '.join(map(str, unwritten))})"
     rows = stored.where(f"NOT {among}").unionByName(computed.where(among))
-    return _Due(rows, messages.at_most, False, False, messages)
+    return _Due(rows, at_most, False, False, messages)
 
 
 def _resolve_by_keys(read: Reader, due: _Due) -> list[Effect]:

@@ -60,8 +60,10 @@ def _unwritten(read: Reader, ends: Ends) -> Counts:
     It does where they concern a large part of a large store: to write and read them would take longer (ADR 0062).
     """
     store, sizes = read.about(k.SUBSCRIPTION_STORE).rows, read.limits.sizes
-    number = read.history.propagated(Stage.SUBSCRIPTION_STORE) + touched_by_responses(read)
-    if ends.changed or not max(sizes.unwritten_rows, store // 10) < number < UNKNOWN:
+    asking, changing = map(read.history.propagated, UPSTREAM)
+    if ends.changed or max(asking, changing) >= UNKNOWN:
+        return {}
+    if min(asking, store) + min(touched_by_responses(read), store) <= max(sizes.unwritten_rows, store // 10):
         return {}
     counts = {}
     for batch in map(int, read.history.known):
