@@ -154,6 +154,9 @@ define FIND_PYTHON
 	fi
 endef
 
+# A dot every few seconds beside a command that prints nothing.
+DOTS = { while sleep 3; do printf .; done; } & dots=$$!; trap 'kill $$dots; echo' EXIT;
+
 $(BIN)/python:
 	@$(FIND_PYTHON); \
 	if [ -n "$(UV)" ]; then \
@@ -171,11 +174,11 @@ $(STAMP): requirements.lock pyproject.toml | $(BIN)/python
 	    sys.exit(None if java.ok else f'Java: {java.found}. {java.fix}')"
 	@echo "Installing into $(VENV), once: half a minute with uv, two with pip."
 ifneq ($(UV),)
-	@"$(UV)" pip install --quiet --compile-bytecode --python $(BIN)/python --requirement requirements.lock
+	@$(DOTS) "$(UV)" pip install --quiet --compile-bytecode --python $(BIN)/python --requirement requirements.lock
 	@"$(UV)" pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 else
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --requirement requirements.lock
+	@$(DOTS) $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --requirement requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 endif
 	@$(BIN)/python -m compileall -q fk_pipeline

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from fk_pipeline.demo.files import land, prepare_demo
+from fk_pipeline.demo.tour import run_demo
 
 
 def test_a_demo_whose_folder_was_half_made_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,3 +38,14 @@ def test_a_demo_whose_folder_was_half_made_is_made_again(tmp_path: Path, monkeyp
     assert steps > 3
     left[0] = 100
     assert [file.name for file in land(folder, 0)] == ["00000000.jsonl.gz"] * 2
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_demo_ends_with_its_rows_and_a_page_of_them(tmp_path: Path, spark: SparkSession, capsys: Any) -> None:
+    done = run_demo(tmp_path / "demo")
+    printed = capsys.readouterr().out
+    assert done["ok"]
+    [page] = re.findall(r"A page of all of it: (\S+)", printed)
+    assert f"{done['rows']:,}" in Path(page).read_text()
+    assert "report" in printed.split("Try next:")[1].split("\n")[1]

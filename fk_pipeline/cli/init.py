@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -118,7 +119,7 @@ def _print(directory: Path, made: Made) -> None:
     for sample, path, folder in zip(made.samples, made.paths, landing, strict=False):
         if sample.records and path.startswith("landing/"):
             what = f"{shlex.quote(str(sample.path))}/*" if sample.path.is_dir() else shlex.quote(str(sample.path))
-            steps.append(f"  cp {what} {shlex.quote(str(folder))}/")
+            steps.append(f"  cp {what} {shlex.quote(f'{folder}/{_first_name(sample.path)}')}")
     if not made.samples and made.paths:
         steps.append(f"  edit {file}; then land change files in {' and '.join(map(str, landing))}")
     print_lines(["", "Next:", *dict.fromkeys(steps)])
@@ -127,6 +128,11 @@ def _print(directory: Path, made: Made) -> None:
     if any(path.name.endswith(".tests.yaml") for path in made.written):
         print_lines([f"  fk-pipeline test {shlex.quote(str(file))}"])
     print_lines([f"  fk-pipeline up {argument}"])
+
+
+def _first_name(sample: Path) -> str:
+    """Returns the name under which a sample lands as the first batch; empty if it is a folder or has a number."""
+    return "" if sample.is_dir() or re.search(r"\d", sample.name) else f"00000001{''.join(sample.suffixes)}"
 
 
 def add_to(app: typer.Typer) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,8 @@ from typing import Any
 from fk_pipeline.console import Progress, print_lines, print_table, print_verification, say, tell
 from fk_pipeline.demo import files
 from fk_pipeline.pipeline import Pipeline, load
+from fk_pipeline.report.files import place_of_report, write_page
+from fk_pipeline.report.page import page_of
 from fk_pipeline.result_rows import result_rows
 from fk_pipeline.verify.report import VerifyReport
 
@@ -81,15 +86,24 @@ def _tell(pipeline: Pipeline, file: Path, result: dict[str, Any], report: Verify
     tell(f"Batch {last['batch']}: {last['rows_recomputed']:,} of {result['rows']:,} rows recomputed ({verdicts}).")
     counted = result_rows(pipeline.spec, pipeline.ledger())
     print_verification(report, file, pipeline.spec.definition, counted.in_words)
-    shown = shlex.quote(str(file))
+    page = place_of_report(pipeline.spec)
+    write_page(page_of(pipeline.report()), page)
+    tell(f"A page of all of it: {page}")
+    shown, tools = shlex.quote(str(file)), _tools()
     tell()
     print_lines(
         f"""Try next:
-  fk-pipeline status {shown}
-  fk-pipeline show {shown} verdicts --batch {last["batch"]}
-  fk-pipeline export {shown} --to joined.csv
-  fk-pipeline run {shown} --batches 2..4
+  {tools}fk-pipeline report {shown} --open
+  {tools}fk-pipeline status {shown}
+  {tools}fk-pipeline show {shown} verdicts --batch {last["batch"]}
+  {tools}fk-pipeline export {shown} --to joined.csv
+  {tools}fk-pipeline run {shown} --batches 2..4
       any batch again, in any order: the result stays right
-  FK_PIPELINES={shown} dagster dev -m fk_pipeline.definitions
+  FK_PIPELINES={shown} {tools}dagster dev -m fk_pipeline.definitions
       the same five stages as assets, at http://127.0.0.1:3000""".split("\n")
     )
+
+
+def _tools() -> str:
+    """Returns the folder of the commands of this environment with a slash; empty if the shell finds them."""
+    return "" if shutil.which("fk-pipeline") else f"{shlex.quote(os.path.relpath(Path(sys.executable).parent))}/"

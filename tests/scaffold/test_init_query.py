@@ -94,7 +94,7 @@ def test_a_pipeline_for_each_table_that_lands_and_one_for_the_query(shop: Shop) 
         "nations: a Delta table, key nation_id (guessed)",
         "customers.key: customer_id; its name; no value comes twice in 2 rows",
         f"cp {shop.folder}/orders/* {shop.made}/landing/orders/",
-        f"cp {shop.folder}/c.csv {shop.made}/landing/customers/",
+        f"cp {shop.folder}/c.csv {shop.made}/landing/customers/00000001.csv",
         f"fk-pipeline run {shop.made}",
     ):
         assert line in told.stdout
