@@ -12,7 +12,7 @@ from fk_pipeline.contract import Role, loaded
 from fk_pipeline.engine.behind import Lag, due_by
 from fk_pipeline.engine.evolution import to_read_again
 from fk_pipeline.engine.fingerprints import can_be_finished, columns_to_add, finishing, needed_rebuild, stale_parts
-from fk_pipeline.identity import UNWRITTEN, BatchId, BatchRange, LandedFile, Side, passes
+from fk_pipeline.identity import BatchId, BatchRange, LandedFile, Side, passes
 from fk_pipeline.spec import PipelineSpec
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.planner import FULL, INCREMENTAL, Choice, choose
@@ -222,13 +222,10 @@ class _Estimate:
         )
 
     def _responses(self, batch: int) -> int:
-        counts = [self.ledger.state(stage, batch).counts for stage in self._asking]
-        result = self.kind.result_stage
-        if batch not in self.due[result] and any(
-            numbers.get(UNWRITTEN) for numbers in counts
-        ):  # their number is a bound
-            counts = [self.ledger.state(result, batch).counts]
-        return sum(sum(numbers.values()) for numbers in counts)
+        states, result = [self.ledger.state(stage, batch) for stage in self._asking], self.kind.result_stage
+        if batch not in self.due[result] and any(state.is_unwritten for state in states):  # their number is a bound
+            states = [self.ledger.state(result, batch)]
+        return sum(sum(state.counts.values()) for state in states)
 
     def _stored(self, log: str, batch: int) -> int:
         return self.ledger.state(log, batch).counts.get("rows", 0)

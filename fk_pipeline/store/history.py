@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fk_pipeline.identity import APPLIED, INSERTED, UNWRITTEN, BatchId
+from fk_pipeline.identity import APPLIED, INSERTED, BatchId
 from fk_pipeline.stage_input import Counts, Messages
 from fk_pipeline.store.ledger import Ledger
 from fk_pipeline.store.sizes import UNKNOWN
@@ -120,7 +120,7 @@ class RunHistory:
     def messages(self, stage: str) -> Messages:
         """Returns the messages that a stage wrote for the batches, by the current ledger."""
         states = [self.ledger.state(stage, batch) for batch in self.known]
-        unwritten = tuple(int(b) for b, state in zip(self.known, states, strict=True) if state.counts.get(UNWRITTEN))
+        unwritten = tuple(int(b) for b, state in zip(self.known, states, strict=True) if state.is_unwritten)
         if not self.is_finished(stage):
             return Messages(UNKNOWN, unwritten=unwritten)
         wrote = tuple(dict(state.versions) for state in states if sum(state.counts.values()))

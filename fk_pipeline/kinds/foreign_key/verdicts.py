@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from fk_pipeline.identity import UNWRITTEN, BatchId, ranges_sql
+from fk_pipeline.identity import BatchId, ranges_sql
 from fk_pipeline.kinds.foreign_key import tables as k
 from fk_pipeline.kinds.foreign_key.kind import Stage
 from fk_pipeline.kinds.foreign_key.resolved_join import IMPLIED_SQL
@@ -48,6 +48,6 @@ def decided_batches(ledger: Ledger) -> dict[BatchId, tuple[int, int]]:
     for batch in ledger.batches:
         states = [ledger.state(stage, batch) for stage in (Stage.RESPONSES, Stage.RESOLVED_JOIN)]
         finished = all(state.last_event == "succeeded" for state in states)
-        if finished and not states[0].counts.get(UNWRITTEN) and not ledger.due.has(Stage.RESOLVED_JOIN, batch):
+        if finished and not states[0].is_unwritten and not ledger.due.has(Stage.RESOLVED_JOIN, batch):
             runs[batch] = (states[0].started, states[1].started)
     return runs

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from fk_pipeline.contract import Kind
-from fk_pipeline.identity import BatchId, BatchRange
+from fk_pipeline.identity import UNWRITTEN, BatchId, BatchRange
 from fk_pipeline.store.ledger.commits import CommitLog
 from fk_pipeline.store.ledger.entries import Entries
 
@@ -85,6 +85,11 @@ class StageState:
     def was_read(self) -> bool:
         """Whether the last run succeeded, so that the stored rows are those of the input with which it started."""
         return self.succeeded is not None and not self.uncertain and self.input == self.started_input
+
+    @property
+    def is_unwritten(self) -> bool:
+        """Whether the last success left its messages to be computed by what reads them (ADR 0062)."""
+        return bool(self.counts.get(UNWRITTEN))
 
     @property
     def stands(self) -> bool:
