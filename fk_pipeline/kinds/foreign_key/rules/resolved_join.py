@@ -55,7 +55,7 @@ def _result_rows(reader: CheckReader) -> DataFrame:
     """
     spec = reader.spec
     pks, fks = [n for n, _ in k.pk_columns(spec)], [n for n, _ in k.fk_columns(spec)]
-    if reader.batches is None:
+    if reader.batches is None or unwritten_of(reader):
         result, store = reader.whole(k.RESOLVED_JOIN), reader.whole(k.SUBSCRIPTION_STORE)
         rights = reader.whole(k.RIGHT_TABLE)
     else:
@@ -96,8 +96,6 @@ def _result_rows(reader: CheckReader) -> DataFrame:
 
 def _of_the_batches(reader: CheckReader) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Returns result, store and right rows of the keys with a response or a change in a batch."""
-    if unwritten_of(reader):
-        return reader.whole(k.RESOLVED_JOIN), reader.whole(k.SUBSCRIPTION_STORE), reader.whole(k.RIGHT_TABLE)
     pks, fks = pks_of(reader.spec), list(k.right_keys(reader.spec).values())
     times = [name for name, _ in k.time_columns(reader.spec, k.AS_OF)]
     places, names = {k.RESPONSES: s.BATCH, k.RESOLVED_JOIN: s.BATCH}, [*pks, *fks]
