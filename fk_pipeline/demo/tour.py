@@ -13,8 +13,7 @@ from typing import Any
 from fk_pipeline.console import Progress, print_lines, print_table, print_verification, say, tell
 from fk_pipeline.demo import files
 from fk_pipeline.pipeline import Pipeline, load
-from fk_pipeline.report.files import place_of_report, write_page
-from fk_pipeline.report.page import page_of
+from fk_pipeline.report.files import place_of_report
 from fk_pipeline.result_rows import result_rows
 from fk_pipeline.verify.report import VerifyReport
 
@@ -87,7 +86,7 @@ def _tell(pipeline: Pipeline, file: Path, result: dict[str, Any], report: Verify
     counted = result_rows(pipeline.spec, pipeline.ledger())
     print_verification(report, file, pipeline.spec.definition, counted.in_words)
     page = place_of_report(pipeline.spec)
-    write_page(page_of(pipeline.report()), page)
+    pipeline.report(page)
     tell(f"A page of all of it: {page}")
     shown, tools = shlex.quote(str(file)), _tools()
     tell()
